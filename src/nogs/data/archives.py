@@ -1,0 +1,158 @@
+"""One view on a dataset's files, whether they lie unpacked in folders or inside zip archives that are read in place."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from nogs.runtime.errors import InputError
+
+__all__ = ["IMAGE_SUFFIXES", "Entry", "Tree", "by_stem", "walk"]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+
+
+class Entry(NamedTuple):
+    """A file on disk, or a member of a zip archive named by its place, so that any process can read it on its own."""
+
+    name: str  # posix, relative to the dataset
+    path: str  # the file, or the archive that holds it
+    size: int  # bytes of the content
+    stamp: int  # time of change in ns of a file, checksum of a member: another value means another content
+    header: int = -1  # offset of a member's local header; -1 for a file
+    packed: int = 0  # bytes that the member takes in the archive
+    method: int = zipfile.ZIP_STORED
+
+    @property
+    def shown(self) -> str:
+        """How messages name it."""
+        return self.path if self.header < 0 else f"{self.path}:{self.name}"
+
+    def read(self) -> bytes:
+        """The content; ValueError or OSError where the file or the member is damaged."""
+        with open(self.path, "rb") as file:
+            if self.header < 0:
+                return file.read()
+            file.seek(self.header)
+            # the local header's own lengths count: its extra field may differ from the central directory's
+            magic, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+            if magic != b"PK\3\4":
+                raise ValueError("the archive's directory points at something else")
+            file.seek(name + extra, os.SEEK_CUR)
+            data = file.read(self.packed)
+        if self.method == zipfile.ZIP_DEFLATED:
+            data = zlib.decompress(data, -zlib.MAX_WBITS)
+        if len(data) != self.size or zlib.crc32(data) != self.stamp:
+            raise ValueError("its checksum in the archive is wrong")
+        return data
+
+
+class Tree:
+    """Files of a dataset found in `folders` and in the archives there that match `archives` (glob patterns).
+
+    The first folder that has a name wins, and a loose file wins over an archived one. Archived names may start with
+    `prefix`, the dataset's own folder.
+    """
+
+    def __init__(self, folders: Sequence[Path], *, archives: Iterable[str], prefix: str) -> None:
+        self.folders = [folder for folder in folders if folder.is_dir()]
+        self.prefix = prefix
+        patterns = tuple(archives)
+        self.archives = [zip for folder in self.folders for p in patterns for zip in sorted(folder.glob(p))]
+
+    @cached_property
+    def members(self) -> dict[str, Entry]:
+        """Members of all archives by name."""
+        found: dict[str, Entry] = {}
+        for archive in self.archives:
+            for entry in _members(archive, self.prefix):
+                found.setdefault(entry.name, entry)
+        return found
+
+    def find(self, name: str) -> Entry | None:
+        """The file `name`, or None."""
+        for folder in self.folders:
+            path = folder / name
+            if path.is_file():
+                return _loose(name, path, path.stat())
+        return self.members.get(name)
+
+    def text(self, name: str, *, hint: str) -> str:
+        """The text of `name`; without it, a sentence that ends with `hint`."""
+        entry = self.find(name)
+        if entry is None:
+            looked = ", ".join(map(str, self.folders)) or "any folder given"
+            raise InputError(f"There is no {name} in {looked}; {hint}.")
+        try:
+            return entry.read().decode()
+        except (OSError, ValueError, struct.error, zlib.error) as error:
+            raise InputError(f"Cannot read {entry.shown} ({error}); get the file again.") from error
+
+    def images(self, folder: str) -> dict[str, Entry]:
+        """Every picture below `folder`, by its name relative to the dataset."""
+        found: dict[str, Entry] = {}
+        for root in self.folders:
+            for entry in walk(root / folder, f"{folder}/"):
+                found.setdefault(entry.name, entry)
+        for name, entry in self.members.items():
+            if name.startswith(f"{folder}/") and name.lower().endswith(IMAGE_SUFFIXES):
+                found.setdefault(name, entry)
+        return found
+
+
+def walk(folder: Path, prefix: str = "") -> Iterator[Entry]:
+    """Every picture below a folder in the order of its name; hidden files and folders are passed over."""
+    try:
+        children = sorted(os.scandir(folder), key=lambda child: child.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise InputError(f"Cannot read the folder {folder} ({error.strerror}); check its permissions.") from error
+    for child in children:
+        if child.name.startswith("."):
+            continue
+        if child.is_dir():
+            yield from walk(folder / child.name, f"{prefix}{child.name}/")
+        elif child.name.lower().endswith(IMAGE_SUFFIXES):
+            try:
+                yield _loose(prefix + child.name, child.path, child.stat())
+            except OSError as error:
+                raise InputError(f"Cannot read {child.path} ({error.strerror}); mend or remove it.") from error
+
+
+def by_stem(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Entries by name without suffix, so that a .webp copy answers to .jpg names; two of one stem are refused."""
+    found: dict[str, Entry] = {}
+    for name, entry in entries.items():
+        other = found.setdefault(name.rpartition(".")[0], entry)
+        if other is not entry:
+            raise InputError(f"Two files are the same image: {other.shown} and {entry.shown}; remove one of them.")
+    return found
+
+
+def _loose(name: str, path: str | Path, stat: os.stat_result) -> Entry:
+    return Entry(name, str(path), stat.st_size, stat.st_mtime_ns)
+
+
+def _members(archive: Path, prefix: str) -> Iterator[Entry]:
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            infos = opened.infolist()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{archive} is not a whole zip archive ({error}); get it again.") from error
+    for info in infos:
+        if info.is_dir():
+            continue
+        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise InputError(f"{archive} is encrypted or packed in an unusual way; unpack it beside the archive.")
+        name = info.filename.removeprefix(f"{prefix}/")
+        yield Entry(
+            name, str(archive), info.file_size, info.CRC, info.header_offset, info.compress_size, info.compress_type
+        )

@@ -1,0 +1,211 @@
+"""Decoded images on disk: pictures are decoded once, in parallel, and mapped into memory from then on.
+
+A cache is a folder named by a fingerprint of the files and of how they are prepared. `cache.json` is written last:
+without it, or with another fingerprint in it, the rest is not used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nogs.data.archives import Entry
+from nogs.data.images import VERSION, Chunk, Preparation, decode_chunk
+from nogs.runtime import files
+from nogs.runtime.errors import InputError
+from nogs.runtime.executors import LocalExecutor
+from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.progress import track
+
+__all__ = ["Prepared", "prepare"]
+
+_CHUNK = 128  # pictures a worker decodes and writes at once: 19 MB at 224 px
+_NAMED = 5  # unreadable pictures named in the sentence itself
+_STALE = 86_400  # seconds after which another process's unfinished file counts as left behind
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Decoded pictures: `rows` says which of the given entries they are, `sizes` their original (width, height)."""
+
+    images: npt.NDArray[np.uint8]  # M S S 3
+    rows: npt.NDArray[np.int64]  # M
+    sizes: npt.NDArray[np.int32]  # M 2
+    notes: tuple[str, ...]
+
+
+def prepare(
+    *,
+    name: str,
+    entries: Sequence[Entry],
+    boxes: npt.NDArray[np.float64] | None,
+    how: Preparation,
+    cache: Path,
+    skip_corrupt: bool = False,
+    workers: int | None = None,
+) -> Prepared:
+    """The pixels of `entries`, from the cache if it has them, else decoded into it by `workers` processes."""
+    sources = "\n".join(f"{entry.name}\t{entry.size}\t{entry.stamp}" for entry in entries)
+    mark = fingerprint("prepared images", VERSION, how, sources, boxes)
+    folder = Path(cache) / f"{name}-{how.size}px-{mark}"
+    record = _finished(folder, mark)
+    if record is None:
+        record = _decode_all(folder, name, mark, entries, boxes, how, workers or os.cpu_count() or 1)
+    corrupt = record["corrupt"]
+    if corrupt and not skip_corrupt:
+        raise InputError(_unreadable(corrupt, len(entries), folder))
+    notes = []
+    if record["conversions"]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in record["conversions"].items())
+        notes.append(f"Pictures that were not plain RGB were converted: {kinds}.")
+    if corrupt:
+        notes.append(f"Left out {len(corrupt)} unreadable pictures, listed in {folder / 'corrupt.txt'}.")
+    rows = np.delete(np.arange(len(entries)), [bad["row"] for bad in corrupt])
+    images = files.load_array(folder / "images.npy", mmap=True)
+    return Prepared(images, rows, files.load_array(folder / "sizes.npy"), tuple(notes))
+
+
+def _finished(folder: Path, mark: str) -> dict[str, Any] | None:
+    """What `cache.json` says, or None if the cache is not whole."""
+    path = folder / "cache.json"
+    if not path.exists():
+        return None
+    record = files.read_json(path)
+    if not isinstance(record, dict) or record.get("fingerprint") != mark:
+        raise InputError(
+            f"The cache {folder} holds images of another recipe than its name says; delete that folder or give "
+            "another --cache."
+        )
+    try:
+        images = files.load_array(folder / "images.npy", mmap=True)
+        sizes = files.load_array(folder / "sizes.npy")
+    except InputError:
+        return None
+    return record if len(images) == len(sizes) == record["images"] else None
+
+
+def _decode_all(
+    folder: Path,
+    name: str,
+    mark: str,
+    entries: Sequence[Entry],
+    boxes: npt.NDArray[np.float64] | None,
+    how: Preparation,
+    workers: int,
+) -> dict[str, Any]:
+    total = len(entries)
+    row_bytes = how.size * how.size * 3
+    _make_room(folder, total * row_bytes)
+    with suppress(OSError):
+        (folder / "cache.json").unlink()
+    sizes = np.zeros((total, 2), np.int32)
+    problems, conversions = [""] * total, [""] * total
+    with files.atomic(folder / "images.npy") as temporary, track(f"Decoding {name}", total=total, unit="images") as bar:
+        start = _allocate(temporary, total, how.size)
+        chunks = [
+            Chunk(
+                entries[row : row + _CHUNK],
+                None if boxes is None else boxes[row : row + _CHUNK].tolist(),
+                start + row * row_bytes,
+            )
+            for row in range(0, total, _CHUNK)
+        ]
+        executor = LocalExecutor(min(workers, len(chunks)))
+        with temporary.open("rb") as file:
+            for index, result in executor.map(decode_chunk, chunks, shared=(str(temporary), how)):
+                rows = slice(index * _CHUNK, index * _CHUNK + len(result[0]))
+                sizes[rows], problems[rows], conversions[rows] = result
+                bar.advance(len(result[0]))
+                os.fsync(file.fileno())  # the disk writes while the workers decode, not after them
+        bad = [row for row in range(total) if problems[row]]
+        corrupt = [{"row": row, "file": entries[row].shown, "problem": problems[row]} for row in bad]
+        if len(bad) == total:
+            raise InputError(
+                f"None of the {total} pictures can be read; the first is {corrupt[0]['file']} ({problems[0]})."
+            )
+        if bad:
+            _drop(temporary, np.delete(np.arange(total), bad))
+    if bad:
+        lines = "".join(f"{entry['file']}\t{entry['problem']}\n" for entry in corrupt)
+        files.write_text(folder / "corrupt.txt", lines)
+    files.save_array(folder / "sizes.npy", np.delete(sizes, bad, 0))
+    converted = Counter(kind for text in conversions for kind in text.split("; ") if kind)
+    record = {
+        "fingerprint": mark,
+        "task": name,
+        "version": VERSION,
+        "preparation": asdict(how),
+        "images": total - len(bad),
+        "conversions": dict(converted.most_common()),
+        "corrupt": corrupt,
+    }
+    files.write_json(folder / "cache.json", record)
+    return record
+
+
+def _make_room(folder: Path, needed: int) -> None:
+    """Remove what killed runs left in the folder, and refuse a disk that can't hold the images."""
+    for left in folder.glob(".images.*.part.npy"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _STALE:
+                left.unlink()
+    existing = next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), None)
+    if existing is not None:
+        free = shutil.disk_usage(existing).free
+        if free < needed:
+            raise InputError(
+                f"The decoded images need {needed / 2**30:.2f} GiB in {folder}, but only {free / 2**30:.2f} GiB "
+                "are free; free some space or give another --cache."
+            )
+
+
+def _allocate(path: Path, total: int, size: int) -> int:
+    """Make an .npy file of the right length, its blocks reserved, and return where its pixels start."""
+    shape = (total, size, size, 3)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": "|u1"})
+        start = file.tell()
+        length = start + total * size * size * 3
+        try:
+            os.posix_fallocate(file.fileno(), 0, length)
+        except (AttributeError, OSError) as error:  # not every system and file system can reserve
+            if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            file.truncate(length)
+    return start
+
+
+def _drop(path: Path, kept: npt.NDArray[np.int64]) -> None:
+    """Close the gaps that unreadable pictures left. numpy pads the header, so a smaller count fits in its place."""
+    images = np.lib.format.open_memmap(path, mode="r+")
+    start = images.offset
+    for new, old in enumerate(kept):
+        if new != old:
+            images[new] = images[old]
+    images.flush()
+    shape = (len(kept), *images.shape[1:])
+    del images
+    with path.open("r+b") as file:
+        np.lib.format.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": "|u1"})
+        assert file.tell() == start
+        file.truncate(start + int(np.prod(shape)))
+
+
+def _unreadable(corrupt: Sequence[dict[str, Any]], total: int, folder: Path) -> str:
+    named = ", ".join(f"{bad['file']} ({bad['problem']})" for bad in corrupt[:_NAMED])
+    more = f" and {len(corrupt) - _NAMED} more" if len(corrupt) > _NAMED else ""
+    return (
+        f"{len(corrupt)} of {total} pictures can't be read: {named}{more}; all are listed in {folder / 'corrupt.txt'}: "
+        "replace them, or go on without them with --skip-corrupt."
+    )

@@ -1,0 +1,107 @@
+"""`Catalogue`: what a dataset's annotations say, before any picture is decoded; with the pixels it becomes a `Task`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nogs.data.archives import Entry
+from nogs.data.cache import Prepared
+from nogs.data.images import VERSION, Preparation, box_square
+from nogs.data.task import LabelSpace, Parts, Task
+from nogs.glimpse import Grid
+from nogs.runtime.fingerprint import fingerprint
+
+__all__ = ["Catalogue", "Points"]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Named points in pixels of the original pictures: `places[n, p]` is (x, y)."""
+
+    names: tuple[str, ...]
+    places: npt.NDArray[np.float64]  # N P 2
+    visible: npt.NDArray[np.bool_]  # N P
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Labelled picture files; `boxes[n]` is (x, y, width, height) in pixels of the original picture."""
+
+    name: str
+    ids: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    labels: npt.NDArray[Any]
+    space: LabelSpace
+    splits: Mapping[str, tuple[str, ...]]
+    how: Preparation
+    boxes: npt.NDArray[np.float64] | None = None
+    points: Points | None = None
+    attributes: npt.NDArray[np.float32] | None = None
+    attribute_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def take(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Catalogue:
+        """The catalogue of some rows alone, in the order given."""
+        rows = np.asarray(rows, np.int64)
+        ids = tuple(self.ids[row] for row in rows)
+        left = set(ids)
+        points = self.points
+        if points is not None:
+            points = Points(points.names, points.places[rows], points.visible[rows])
+        return replace(
+            self,
+            ids=ids,
+            entries=tuple(self.entries[row] for row in rows),
+            labels=self.labels[rows],
+            splits={split: tuple(id for id in members if id in left) for split, members in self.splits.items()},
+            boxes=None if self.boxes is None else self.boxes[rows],
+            points=points,
+            attributes=None if self.attributes is None else self.attributes[rows],
+        )
+
+    def task(self, prepared: Prepared, *, grid: Grid) -> Task:
+        """The task of the pictures that were prepared.
+
+        Its fingerprint names files by name and size, not by time: a copy of the data elsewhere is the same task.
+        """
+        this = self if len(prepared.rows) == len(self.ids) else self.take(prepared.rows)
+        sources = "\n".join(f"{entry.name}\t{entry.size}" for entry in this.entries)
+        contents = (this.name, this.how, sources, "\n".join(this.ids), this.labels, this.space, dict(this.splits))
+        mark = fingerprint("task", VERSION, *contents, this.boxes, this.points, this.attributes, grid.to_json())
+        boxes, parts = this._moved(prepared.sizes)
+        return Task(
+            name=this.name,
+            images=prepared.images,
+            ids=this.ids,
+            labels=this.labels,
+            space=this.space,
+            splits=this.splits,
+            grid=grid,
+            fingerprint=mark,
+            attributes=this.attributes,
+            attribute_names=this.attribute_names,
+            parts=parts,
+            boxes=boxes,
+            notes=(*this.notes, *prepared.notes),
+        )
+
+    def _moved(self, sizes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.float32] | None, Parts | None]:
+        """Boxes and points in pixels of the prepared images; a point outside the crop counts as not visible."""
+        if self.boxes is None:
+            return None, None
+        crops = np.array([box_square(box, *size) for box, size in zip(self.boxes.tolist(), sizes.tolist())])
+        corner = crops[:, :2].astype(np.float64)
+        scale = self.how.size / (crops[:, 2:] - corner)
+        boxes = np.concatenate([(self.boxes[:, :2] - corner) * scale, self.boxes[:, 2:] * scale], 1)
+        boxes = boxes[:, [1, 0, 3, 2]].astype(np.float32)
+        if self.points is None:
+            return boxes, None
+        places = (self.points.places - corner[:, None]) * scale[:, None]
+        visible = self.points.visible & ((places >= 0) & (places < self.how.size)).all(-1)
+        positions = np.where(visible[..., None], places[..., ::-1], 0).astype(np.float32)
+        return boxes, Parts(self.points.names, positions, visible)

@@ -1,0 +1,76 @@
+"""`DataConfig`: everything that decides which prepared images, labels, splits and locations a task has."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from nogs.glimpse import Grid
+
+
+class DataConfig(BaseModel):
+    """The data part of a recipe. Where the files lie is not part of it: that is an argument of `load_task`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["celeba-hq", "cub", "folder", "digits"] = Field(description="Which loader reads the data.")
+    image_size: int = Field(ge=1, description="Side of the prepared square images, in pixels.")
+    glimpse: int = Field(ge=1, description="Side of a glimpse, in pixels.")
+    grid_count: int | None = Field(
+        default=None, ge=1, description="Locations an axis; with grid_spacing, at most so many."
+    )
+    grid_last: int | None = Field(
+        default=None, ge=0, description="Last position of an axis in pixels; by default what fits."
+    )
+    grid_spacing: int | None = Field(
+        default=None, ge=1, description="Pixels between locations; without it they are even."
+    )
+    annotated: int = Field(default=600, ge=0, description="How many training images get glimpse sequences.")
+    split_seed: int = Field(default=0, description="Seed of the splits that are drawn (cub, folder, digits).")
+
+    labels: str | None = Field(
+        default=None, description="folder: CSV of labels, relative to the data; else class folders."
+    )
+    image_column: str = Field(default="image", description="folder: column of the CSV with the image's path.")
+    label_column: str = Field(default="label", description="folder: column of the CSV with the label.")
+    split_column: str = Field(
+        default="split", description="folder: column with train, validation or test, used if it exists."
+    )
+    validation_share: float = Field(default=0.1, gt=0, lt=1, description="folder: share of the images for validation.")
+    test_share: float = Field(default=0.2, gt=0, lt=1, description="folder: share of the images for the test.")
+    fit: Literal["crop", "pad", "stretch"] = Field(
+        default="crop", description="folder: how a picture becomes square: centre crop, black borders, or stretched."
+    )
+
+    count: int = Field(default=10_000, ge=1, description="digits: how many images are made.")
+    digits_seed: int = Field(default=0, description="digits: seed of the placement and the clutter.")
+    fragments: int = Field(default=8, ge=0, description="digits: fragments of other digits on each image.")
+
+    @property
+    def grid(self) -> Grid:
+        """The allowed locations: `grid_spacing` px apart if it is given, else `grid_count` evenly placed ones."""
+        if self.grid_spacing is not None:
+            return Grid.spaced(
+                image=self.image_size, glimpse=self.glimpse, spacing=self.grid_spacing, count=self.grid_count
+            )
+        assert self.grid_count is not None
+        return Grid.even(image=self.image_size, glimpse=self.glimpse, count=self.grid_count, last=self.grid_last)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.grid_count is None and self.grid_spacing is None:
+            raise ValueError("The data needs grid_count or grid_spacing, to say where glimpses may lie.")
+        if self.grid_last is not None and self.grid_spacing is not None:
+            raise ValueError("grid_last and grid_spacing exclude each other; leave one of them out.")
+        if self.validation_share + self.test_share >= 1:
+            raise ValueError("validation_share and test_share must leave images for training: their sum is 1 or more.")
+        _ = self.grid  # a grid that does not fit is refused here, not hours later
+        return self
+
+
+CELEBA_HQ = DataConfig(kind="celeba-hq", image_size=224, glimpse=16, grid_count=50, grid_last=207, annotated=600)
+"""The paper's CelebA-HQ: 224 px, 16 px glimpses at 50 x 50 locations, 600 annotated images."""
+
+CUB = DataConfig(kind="cub", image_size=128, glimpse=32, grid_count=13, grid_spacing=8, annotated=1000)
+"""The paper's CUB: 128 px, 32 px glimpses at 13 x 13 locations (grid_count 12 is the paper's text), 1,000 annotated."""

@@ -1,0 +1,140 @@
+"""A folder of one's own pictures: one folder a class, or pictures with a CSV that says each one's label and split."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from nogs.data.archives import IMAGE_SUFFIXES, Entry, walk
+from nogs.data.catalogue import Catalogue
+from nogs.data.config import DataConfig
+from nogs.data.images import Preparation
+from nogs.data.splits import stratified_splits
+from nogs.data.task import LabelSpace
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_text
+
+__all__ = ["catalogue"]
+
+_SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
+    ("validation", "val", "valid", "dev"), "validation"
+)
+
+
+def catalogue(config: DataConfig, *, data: Path) -> Catalogue:
+    """Pictures, labels and splits; an image's id is its path relative to `data`."""
+    entries = {entry.name: entry for entry in walk(data)}
+    if not entries:
+        raise InputError(f"There is no picture in {data} ({', '.join(IMAGE_SUFFIXES)}); check --data.")
+    notes: tuple[str, ...] = ()
+    if config.labels is None:
+        label, given = _class_folders(data, entries)
+    else:
+        label, given = _csv(config, data, entries)
+        unlabelled = len(entries) - len(label)
+        if unlabelled:
+            notes = (f"{unlabelled} pictures of {data.name} are not in {config.labels} and are left out.",)
+    ids = tuple(sorted(label, key=_natural))
+    names = tuple(sorted(set(label.values()), key=_natural))
+    if len(names) < 2:
+        raise InputError(f"The pictures in {data} have only one class, {names[0]!r}; a task needs at least 2.")
+    number = {name: n for n, name in enumerate(names)}
+    splits, said = stratified_splits(
+        ids,
+        [label[id] for id in ids],
+        given=given,
+        validation_share=config.validation_share,
+        test_share=config.test_share,
+        annotated=config.annotated,
+        seed=config.split_seed,
+    )
+    return Catalogue(
+        name="folder",
+        ids=ids,
+        entries=tuple(entries[id] for id in ids),
+        labels=np.array([number[label[id]] for id in ids], dtype=np.int64),
+        space=LabelSpace("categorical", names),
+        splits=splits,
+        how=Preparation(config.image_size, fit=config.fit, upright=True),
+        notes=(*notes, *said),
+    )
+
+
+def _class_folders(data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, str], dict[str, str]]:
+    """The label of each id and, where the top folders are train, validation and test, its split."""
+    tops = sorted(path for path in data.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not tops:
+        raise InputError(
+            f"{data} has pictures but no class folders; make one folder a class, or name a CSV of labels "
+            "with --data.labels."
+        )
+    in_splits = all(top.name.lower() in _SPLITS for top in tops)
+    depth = 1 if in_splits else 0
+    classes = [path for top in tops for path in (_folders(top) if in_splits else [top])]
+    label, given = {}, {}
+    for id in entries:
+        parts = PurePosixPath(id).parts
+        if len(parts) < depth + 2:
+            raise InputError(f"{data / id} lies beside the class folders, not in one; move it into a class or away.")
+        label[id] = parts[depth]
+        if in_splits:
+            given[id] = _SPLITS[parts[0].lower()]
+    filled = {tuple(PurePosixPath(id).parts[: depth + 1]) for id in entries}
+    for path in classes:
+        if path.relative_to(data).parts not in filled:
+            raise InputError(f"The class folder {path} holds no picture; fill it or remove it.")
+    return label, given
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
+def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, str], dict[str, str]]:
+    assert config.labels is not None
+    path = data / config.labels
+    reader = csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"), newline=""))
+    columns = reader.fieldnames or []
+    has_split = config.split_column in columns
+    wanted = [config.image_column, config.label_column]
+    if config.split_column != DataConfig.model_fields["split_column"].default:
+        wanted.append(config.split_column)
+    lacking = [column for column in wanted if column not in columns]
+    if lacking:
+        raise InputError(f"{path} has no column {lacking[0]!r}; it has {', '.join(columns) or 'none'}.")
+    label: dict[str, str] = {}
+    given: dict[str, str] = {}
+    unknown: list[str] = []
+    for row in reader:
+        where = f"Line {reader.line_num} of {path}"
+        id = (row[config.image_column] or "").strip().replace("\\", "/").removeprefix("./")
+        name = (row[config.label_column] or "").strip()
+        if not id or not name:
+            raise InputError(f"{where} has no image or no label; fill both columns.")
+        if id in label:
+            raise InputError(f"{where} names the image {id!r} a second time; keep one line an image.")
+        if id not in entries:
+            unknown.append(id)
+        label[id] = name
+        if has_split:
+            split = _SPLITS.get((row[config.split_column] or "").strip().lower())
+            if split is None:
+                raise InputError(f"{where} has the split {row[config.split_column]!r}; use train, validation or test.")
+            given[id] = split
+    if unknown:
+        raise InputError(
+            f"{path} names {len(unknown)} pictures that are not in {data}, the first is {unknown[0]!r}; paths are "
+            "relative to that folder."
+        )
+    if not label:
+        raise InputError(f"{path} lists no image; give it one line an image.")
+    return label, given
+
+
+def _natural(text: str) -> tuple[int, int, str]:
+    """Numbers in their own order, before other names."""
+    return (0, int(text), text) if text.isdecimal() else (1, 0, text)

@@ -1,0 +1,169 @@
+"""Which image is for what: the splits of each kind of data, and `splits.json`, their explicit lists of ids in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from nogs.data.task import SPLITS, Task
+from nogs.runtime import files
+from nogs.runtime.errors import InputError
+from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.streams import numpy_stream
+
+__all__ = ["celeba_hq_splits", "cub_splits", "read_splits", "stratified_splits", "write_splits"]
+
+Splits = dict[str, tuple[str, ...]]
+CELEBA_HQ_IMAGES = 30_000
+CUB_TRAINING = 5_994
+CUB_VALIDATION = 874
+FILE = "splits.json"
+
+
+def celeba_hq_splits(ids: Sequence[str], *, annotated: int) -> tuple[Splits, tuple[str, ...]]:
+    """The release's ranges of the index; with fewer than 30,000 images the same shares of them, and a note."""
+    number = len(ids)
+    if number < 4:
+        raise InputError(f"CelebA-HQ has only {number} images here; its splits need at least 4.")
+    if annotated > 2_000:
+        raise InputError(
+            f"The posterior of CelebA-HQ trains on images from 2000 on, so `annotated` can't be {annotated}."
+        )
+
+    def at(index: int) -> int:
+        return round(index * number / CELEBA_HQ_IMAGES)
+
+    first_test = min(at(27_500), number - 1)
+    first_validation = min(at(27_000), first_test - 1)
+    chosen = min(max(at(annotated), min(annotated, 1)), first_validation - 1)
+    splits = {
+        "train": tuple(ids[:first_validation]),
+        "validation": tuple(ids[first_validation:first_test]),
+        "test": tuple(ids[first_test:]),
+        "annotate": tuple(ids[:chosen]),
+        "posterior": tuple(ids[max(chosen, min(at(2_000), first_validation - 1)) : first_validation]),
+    }
+    if number == CELEBA_HQ_IMAGES:
+        return splits, ()
+    return splits, (f"CelebA-HQ has {number} images here, not 30,000: its splits are the same shares of them.",)
+
+
+def cub_splits(
+    train: Sequence[str], test: Sequence[str], *, annotated: int, seed: int
+) -> tuple[Splits, tuple[str, ...]]:
+    """The release's annotated images; validation and the posterior's are drawn from the other training images."""
+    number = len(train)
+    whole = number == CUB_TRAINING
+    chosen = annotated if whole else max(round(annotated * number / CUB_TRAINING), min(annotated, 1))
+    held = CUB_VALIDATION if whole else max(1, round(CUB_VALIDATION * number / CUB_TRAINING))
+    if chosen + held >= number:
+        raise InputError(
+            f"Of CUB's {number} training images, {chosen} annotated and {held} validation images leave none to "
+            "train the posterior; lower `annotated`."
+        )
+    picked = {int(place) for place in np.linspace(0, number - 1, chosen)}
+    others = [place for place in range(number) if place not in picked]
+    drawn = numpy_stream(seed, "cub validation").permutation(len(others))[:held]
+    validation = {others[place] for place in drawn}
+    splits = {
+        "train": tuple(id for place, id in enumerate(train) if place not in validation),
+        "validation": tuple(train[place] for place in sorted(validation)),
+        "test": tuple(test),
+        "annotate": tuple(train[place] for place in sorted(picked)),
+        "posterior": tuple(train[place] for place in others if place not in validation),
+    }
+    if whole:
+        return splits, ()
+    return splits, (f"CUB has {number} training images here, not 5,994: its splits are the same shares of them.",)
+
+
+def stratified_splits(
+    ids: Sequence[str],
+    classes: Sequence[str],
+    *,
+    given: Mapping[str, str],
+    validation_share: float,
+    test_share: float,
+    annotated: int,
+    seed: int,
+) -> tuple[Splits, tuple[str, ...]]:
+    """Each split has each class in its share. `given` maps ids to splits that the user set.
+
+    If the user set no image for validation (or test), it is drawn from the training images, with the seed.
+    """
+    label = dict(zip(ids, classes))
+    parts: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
+    for id in ids:
+        parts[given.get(id, "train")].append(id)
+    for split, share in (("test", test_share), ("validation", validation_share)):
+        if not parts[split]:
+            wanted = round(share * len(ids))
+            parts[split] = _draw(parts["train"], label, wanted, seed, split, leave=1)
+            gone = set(parts[split])
+            parts["train"] = [id for id in parts["train"] if id not in gone]
+    train = parts["train"]
+    number = min(annotated, len(train) // 2)
+    annotate = _draw(train, label, number, seed, "annotate")
+    chosen = set(annotate)
+    notes = []
+    if number < annotated:
+        notes.append(
+            f"Only {number} images are annotated, not {annotated}: half of the training images train the posterior."
+        )
+    splits = {
+        **{split: tuple(members) for split, members in parts.items()},
+        "annotate": tuple(annotate),
+        "posterior": tuple(id for id in train if id not in chosen),
+    }
+    return splits, tuple(notes)
+
+
+def _draw(
+    ids: Sequence[str], label: Mapping[str, str], wanted: int, seed: int, purpose: str, leave: int = 0
+) -> list[str]:
+    """`wanted` ids, in their own order, in proportion to the classes; `leave` of each class stay behind."""
+    members: dict[str, list[str]] = {}
+    for id in ids:
+        members.setdefault(label[id], []).append(id)
+    taken: set[str] = set()
+    before = 0
+    for name in sorted(members):
+        own = members[name]
+        # the running total decides, so that many small classes don't all round to nothing
+        after = before + len(own)
+        quota = wanted * after // len(ids) - wanted * before // len(ids)
+        order = numpy_stream(seed, f"{purpose} split", name).permutation(len(own))
+        taken |= {own[place] for place in order[: max(0, min(quota, len(own) - leave))]}
+        before = after
+    return [id for id in ids if id in taken]
+
+
+def write_splits(task: Task, folder: Path) -> Path:
+    """Write the task's splits, as lists of ids, to `splits.json` of a run."""
+    path = Path(folder) / FILE
+    files.write_json(
+        path, {"task": task.name, "images": len(task.ids), "splits": {k: list(v) for k, v in task.splits.items()}}
+    )
+    return path
+
+
+def read_splits(task: Task, folder: Path) -> Task:
+    """The task with the splits that a run's `splits.json` lists; those of another task are refused."""
+    path = Path(folder) / FILE
+    record = files.read_json(path)
+    if not isinstance(record, dict) or not isinstance(record.get("splits"), dict):
+        raise InputError(f"{path} has no field 'splits'; delete it and it is written again.")
+    if record.get("task") != task.name:
+        raise InputError(f"{path} belongs to the task {record.get('task')!r}, not {task.name!r}; give another --out.")
+    if set(record["splits"]) != set(SPLITS):
+        raise InputError(f"{path} must list the splits {', '.join(SPLITS)}; delete it and it is written again.")
+    splits = {split: tuple(record["splits"][split]) for split in SPLITS}
+    if splits == {split: tuple(task.splits[split]) for split in SPLITS}:
+        return task
+    try:
+        return replace(task, splits=splits, fingerprint=fingerprint(task.fingerprint, splits))
+    except InputError as error:
+        raise InputError(f"{path} does not fit this data; give another --out or delete it. {error}") from error

@@ -1,0 +1,214 @@
+"""Files that are whole or absent: every write goes to a temporary neighbour, is synced, and then takes the name."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nogs.runtime.errors import InputError
+
+if TYPE_CHECKING:  # a command's help should not wait for torch
+    import numpy as np
+    import torch
+
+__all__ = [
+    "atomic",
+    "load_array",
+    "load_tensors",
+    "plain",
+    "read_json",
+    "read_text",
+    "read_yaml",
+    "save_array",
+    "save_tensors",
+    "write_bytes",
+    "write_json",
+    "write_text",
+    "write_yaml",
+]
+
+
+@contextmanager
+def atomic(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path`, with the same suffix; it becomes `path` when the block ends well.
+
+    If the block raises, or the disk refuses, what was at `path` before stays as it was.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        # a file that the block failed to *read* is not a failure to write this one
+        ours = {None, str(temporary), *map(str, (path, *path.parents))}
+        if error.filename is not None and str(error.filename) not in ours:
+            raise
+        raise InputError(_refusal(path, error)) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write `data` atomically."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` as UTF-8 with its newlines as they are."""
+    write_bytes(path, text.encode())
+
+
+def read_text(path: str | Path) -> str:
+    """The UTF-8 text of a file."""
+    try:
+        return Path(path).read_bytes().decode()
+    except OSError as error:
+        raise InputError(_unreadable(path, error)) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
+
+
+def write_json(path: str | Path, obj: Any) -> None:
+    """Write JSON, indented by 2, keys in the order given; arrays become lists and paths strings."""
+    write_text(path, json.dumps(obj, indent=2, ensure_ascii=False, default=plain) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """The value of a JSON file."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"{path} is not valid JSON ({where}: {error.msg}); mend it or write it again.") from error
+
+
+def write_yaml(path: str | Path, obj: Any) -> None:
+    """Write YAML in block style, keys in the order given."""
+    import yaml
+
+    write_text(path, yaml.safe_dump(obj, sort_keys=False, allow_unicode=True))
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The value of a YAML file (plain values only: no tag runs code)."""
+    import yaml
+
+    try:
+        return yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise InputError(f"{path} is not valid YAML ({where}{problem}); mend it.") from error
+
+
+def save_tensors(
+    path: str | Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write named tensors, and strings about them, as safetensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    # views of one storage, which safetensors refuses, are written apart
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    seen: set[int] = set()
+    for name, tensor in whole.items():
+        storage = tensor.untyped_storage().data_ptr()
+        whole[name] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    with atomic(path) as temporary:
+        try:
+            save_file(whole, str(temporary), dict(metadata) if metadata else None)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+
+
+def load_tensors(
+    path: str | Path, device: str | torch.device = "cpu"
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Tensors by name, and their metadata."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt", device=str(device)) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except OSError as error:
+        raise InputError(_unreadable(path, error)) from error
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a whole safetensors file ({error}); write it again.") from error
+
+
+def save_array(path: str | Path, array: np.ndarray) -> None:
+    """Write an array as `.npy`."""
+    import numpy as np
+
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
+    """An `.npy` array, read whole, or mapped read-only with `mmap`."""
+    import numpy as np
+
+    try:
+        array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except OSError as error:
+        raise InputError(_unreadable(path, error)) from error
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{path} is not a whole .npy file of numbers; write it again.") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise InputError(f"{path} is an archive of arrays, not one .npy array.")
+    return array
+
+
+def plain(value: Any) -> Any:
+    """For `json.dumps(default=...)`: paths as strings, arrays and numbers of numpy and torch as Python's."""
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"A {type(value).__name__} has no JSON form.")
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    if os.name == "nt":  # Windows has no handle of a folder to sync
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _refusal(path: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "free some space or choose another folder"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        advice = "choose a folder that you may write to"
+    else:
+        advice = "check the path or choose another folder"
+    return f"Cannot write {path} ({error.strerror or error}): {advice}."
+
+
+def _unreadable(path: str | Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {path}; check the path."
+    return f"Cannot read {path} ({error.strerror or error}); check the path and its permissions."

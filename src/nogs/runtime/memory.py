@@ -1,0 +1,23 @@
+"""Let the C allocator keep large freed blocks, so that a loop on the CPU does not pay for fresh pages at every step."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of mallopt(3)
+
+
+def keep_freed_memory(*, block: int = 1 << 28) -> bool:
+    """Serve blocks up to `block` bytes from the heap and don't hand them back; True where the allocator is glibc.
+
+    By default glibc maps each block above 128 KiB anew, and the kernel clears its pages each time: on tensors of a
+    megabyte this costs more than the arithmetic.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library, such as musl
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, min(block, 2**31 - 1))) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))

@@ -1,0 +1,145 @@
+"""How far a long job is: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+__all__ = ["Tracker", "say", "track"]
+
+_EVERY = 10.0  # seconds between two plain lines
+_live: list[Any] = []  # the rich bar now on the screen, if any: nested jobs and `say` share it
+
+
+class Tracker(Protocol):
+    """What `track` yields."""
+
+    def advance(self, n: int = 1, **fields: Any) -> None:
+        """`n` more are done; `fields` (a loss, an accuracy) are shown beside."""
+
+
+@contextmanager
+def track(title: str, *, total: int | None, unit: str = "it", start: int = 0) -> Iterator[Tracker]:
+    """Show the progress of a job of `total` units (None: unknown), `start` of which were done before."""
+    if sys.stderr.isatty():
+        yield from _bar(title, total, unit, start)
+    else:
+        lines = _Lines(title, total, unit, start)
+        lines.write("")
+        try:
+            yield lines
+        except BaseException:
+            lines.write(", stopped")
+            raise
+        lines.write(", done")
+
+
+def say(text: str) -> None:
+    """One line to the user, above a bar if there is one."""
+    if _live:
+        _live[-1].console.print(text, markup=False, highlight=False, soft_wrap=True)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+class _Lines:
+    """Plain lines: the first, the last, and at most one every `_EVERY` seconds."""
+
+    def __init__(self, title: str, total: int | None, unit: str, start: int) -> None:
+        self.title, self.total, self.unit, self.start = title, total, unit, start
+        self.count = start
+        self.fields: dict[str, Any] = {}
+        self.began = self.written = time.monotonic()
+
+    def advance(self, n: int = 1, **fields: Any) -> None:
+        self.count += n
+        self.fields.update(fields)
+        if time.monotonic() - self.written >= _EVERY:
+            self.write("")
+
+    def write(self, ending: str) -> None:
+        self.written = time.monotonic()
+        seconds, done = self.written - self.began, self.count - self.start
+        parts = [f"{self.title}: {self.count}{'' if self.total is None else f'/{self.total}'} {self.unit}"]
+        if done and seconds > 0:
+            parts.append(_rate(done / seconds, self.unit))
+            if ending:
+                parts.append(f"{_clock(seconds)} in all")
+            elif self.total is not None:
+                parts.append(f"{_clock((self.total - self.count) * seconds / done)} left")
+        parts += [f"{name} {_short(value)}" for name, value in self.fields.items()]
+        say(", ".join(parts) + ending)
+
+
+class _Bar:
+    """One line of a rich progress display."""
+
+    def __init__(self, display: Any, task: Any) -> None:
+        self.display, self.task = display, task
+        self.fields: dict[str, Any] = {}
+
+    def advance(self, n: int = 1, **fields: Any) -> None:
+        self.fields.update(fields)
+        shown = "  ".join(f"{name} {_short(value)}" for name, value in self.fields.items())
+        self.display.update(self.task, advance=n, shown=shown)
+
+
+def _bar(title: str, total: int | None, unit: str, start: int) -> Iterator[Tracker]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text(_rate(speed, task.fields["unit"]) if speed else "")
+
+    outer = _live[-1] if _live else None
+    display = outer or Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        Rate(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[shown]}", markup=False),
+        console=Console(stderr=True),
+        speed_estimate_period=120,
+    )
+    task = display.add_task(title, total=total, completed=start, unit=unit, shown="")
+    if outer:
+        try:
+            yield _Bar(display, task)
+        finally:
+            display.remove_task(task)
+        return
+    with display:
+        _live.append(display)
+        try:
+            yield _Bar(display, task)
+        finally:
+            _live.pop()
+
+
+def _rate(speed: float, unit: str) -> str:
+    return f"{speed:.3g} {unit}/s" if speed < 1000 else f"{speed:,.0f} {unit}/s"
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

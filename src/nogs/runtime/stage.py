@@ -1,0 +1,90 @@
+"""A stage's folder: done with this recipe, begun, or the product of another recipe; and one line that says which."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json, write_json
+
+__all__ = ["Stage"]
+
+
+class Stage:
+    """The folder of one stage, whose product is fixed by `fingerprint` (its part of the recipe, and its inputs).
+
+    `begin` leaves `stage.json`, `finish` leaves `done.json`: the product counts only with the latter.
+    """
+
+    def __init__(self, folder: Path, *, name: str, fingerprint: str) -> None:
+        self.folder, self.name, self.fingerprint = Path(folder), name, fingerprint
+        self._began = time.monotonic()
+
+    @property
+    def done(self) -> bool:
+        """Whether the folder holds the finished product of this recipe."""
+        return self._found("done.json") == self.fingerprint
+
+    @property
+    def begun(self) -> bool:
+        """Whether unfinished work of this recipe is there to be continued."""
+        return not self.done and self._found("stage.json") == self.fingerprint
+
+    def why(self) -> str | None:
+        """One line why the stage is done now; None if it need not be."""
+        if self.done:
+            return None
+        if self.begun:
+            return f"{self.name}: begun before and not finished, goes on."
+        if other := self._other():
+            return f"{self.name}: recipe or inputs changed ({other} before, {self.fingerprint} now), done again."
+        return f"{self.name}: not done before."
+
+    def check_folder(self, *, redo: bool = False) -> None:
+        """Refuse a folder that holds another recipe's product, unless it may be redone."""
+        other = self._other()
+        if other and not redo and not self.done:
+            raise InputError(
+                f"{self.folder} holds {self.name} of another recipe or other inputs ({other}, not {self.fingerprint}); "
+                "choose another folder or delete this one."
+            )
+
+    def begin(self) -> None:
+        """Mark the folder as this recipe's, before the first product; another recipe's mark of completion goes."""
+        self._began = time.monotonic()
+        if self._found("done.json") is not None:
+            (self.folder / "done.json").unlink()
+        write_json(self.folder / "stage.json", {"stage": self.name, "fingerprint": self.fingerprint})
+
+    def finish(self, **extra: Any) -> None:
+        """Mark the product as complete: fingerprint, versions, seconds since `begin`, time, and `extra`."""
+        from nogs.runtime.device import versions  # brings torch, which `done` does not need
+
+        write_json(
+            self.folder / "done.json",
+            {
+                "stage": self.name,
+                "fingerprint": self.fingerprint,
+                "versions": versions(),
+                "seconds": round(time.monotonic() - self._began, 3),
+                "time": datetime.now(UTC).isoformat(timespec="seconds"),
+                **extra,
+            },
+        )
+
+    def _other(self) -> str | None:
+        """The fingerprint of another recipe that left its mark here."""
+        found = (self._found("done.json"), self._found("stage.json"))
+        return next((mark for mark in found if mark not in (None, self.fingerprint)), None)
+
+    def _found(self, name: str) -> str | None:
+        path = self.folder / name
+        if not path.exists():
+            return None
+        mark = read_json(path)
+        if not isinstance(mark, dict) or not isinstance(mark.get("fingerprint"), str):
+            raise InputError(f"{path} has no field 'fingerprint'; delete the folder to do {self.name} again.")
+        return str(mark["fingerprint"])

@@ -1,0 +1,26 @@
+"""Shapes and types of the numerical packages are checked at run time in tests; examples are few and repeatable."""
+
+import os
+
+import hypothesis
+import torch
+from jaxtyping import install_import_hook
+
+# The modules with shapes in their signatures. Others stay out: `beartype` resolves annotations at run time, and some
+# import what they name for the type checker only, so that a command starts quickly.
+CHECKED = [
+    "nogs.runtime.streams",
+    "nogs.glimpse",
+    "nogs.sequences.sequences",
+    "nogs.attention.network",
+    "nogs.attention.objective",
+    "nogs.attention.policy",
+    "nogs.attention.stacked",
+]
+install_import_hook(CHECKED, "beartype.beartype")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
+    torch.set_num_threads(1)
+
+hypothesis.settings.register_profile("nogs", deadline=None, max_examples=25, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("nogs")

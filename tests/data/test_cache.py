@@ -1,0 +1,222 @@
+import errno
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import miniature
+from nogs.data import Task, load_task, read_catalogue
+from nogs.data import cache as cache_module
+from nogs.data.images import decode
+from nogs.runtime.errors import InputError
+
+CONFIG = miniature.CELEBA_HQ
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return miniature.celeba_hq(tmp_path / "data", count=12)
+
+
+def load(data: Path, **options) -> Task:
+    return load_task(CONFIG, data=data, cache=data.parent / "cache", **options)
+
+
+def spoil(data: Path, *indices: int) -> None:
+    """Cut pictures short, as an interrupted download does."""
+    for index in indices:
+        path = data / "CelebAMask-HQ" / "CelebA-HQ-img" / f"{index}.jpg"
+        path.write_bytes(path.read_bytes()[:-400])
+
+
+def only(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
+
+
+def test_images_are_what_pillow_decodes_one_by_one(data: Path) -> None:
+    task = load(data)
+    catalogue = read_catalogue(CONFIG, data=data)
+    expected = np.stack([decode(entry.read(), catalogue.how).pixels for entry in catalogue.entries])
+    assert isinstance(task.images, np.memmap)
+    assert np.array_equal(task.images, expected)
+
+
+def test_processes_decode_the_same_as_one(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_CHUNK", 5)  # three chunks, the last one short
+    alone = load_task(CONFIG, data=data, cache=data.parent / "one", workers=1)
+    together = load_task(CONFIG, data=data, cache=data.parent / "two", workers=2)
+    assert np.array_equal(alone.images, together.images)
+    assert alone.fingerprint == together.fingerprint
+
+
+def test_second_start_decodes_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load(data)
+    monkeypatch.setattr(cache_module, "_decode_all", lambda *_: pytest.fail("decoded again"))
+    assert np.array_equal(load(data).images, first.images)
+
+
+def test_changed_picture_is_decoded_again(data: Path) -> None:
+    before = load(data).images.copy()
+    path = data / "CelebAMask-HQ" / "CelebA-HQ-img" / "3.jpg"
+    Image.new("RGB", (48, 48), "red").save(path)
+    after = load(data).images
+    assert not np.array_equal(before[3], after[3])
+    assert np.array_equal(np.delete(before, 3, 0), np.delete(after, 3, 0))
+
+
+def test_copy_elsewhere_is_the_same_task(data: Path, tmp_path: Path) -> None:
+    other = miniature.celeba_hq(tmp_path / "elsewhere", count=12)
+    for path in other.rglob("*.jpg"):
+        os.utime(path, (0, 0))
+    assert load(data).fingerprint == load_task(CONFIG, data=other, cache=tmp_path / "cache").fingerprint
+
+
+@pytest.mark.parametrize("lost", ["cache.json", "images.npy", "sizes.npy"])
+def test_half_written_cache_is_not_used(data: Path, lost: str) -> None:
+    images = load(data).images.copy()
+    folder = only(data.parent / "cache")
+    (folder / lost).unlink()
+    if lost == "cache.json":  # the pixels are there, but nothing says that they are whole
+        with (folder / "images.npy").open("r+b") as file:
+            file.seek(-500, os.SEEK_END)
+            file.write(bytes(500))
+    assert np.array_equal(load(data).images, images)
+
+
+def test_truncated_pixels_are_not_used(data: Path) -> None:
+    images = load(data).images.copy()
+    path = only(data.parent / "cache") / "images.npy"
+    os.truncate(path, path.stat().st_size - 1000)
+    assert np.array_equal(load(data).images, images)
+
+
+def test_interrupted_decoding_leaves_no_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed:
+        def __init__(self, workers: int) -> None: ...
+
+        def map(self, function, items, *, shared):
+            yield 0, function(items[0], shared)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache_module, "_CHUNK", 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(cache_module, "LocalExecutor", Killed)
+        with pytest.raises(KeyboardInterrupt):
+            load(data)
+    assert list(only(data.parent / "cache").iterdir()) == []
+    assert len(load(data).ids) == 12
+
+
+def test_cache_of_another_recipe_is_refused(data: Path) -> None:
+    load(data)
+    path = only(data.parent / "cache") / "cache.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"fingerprint": "0" * 16}))
+    sentence = (
+        r"The cache .* holds images of another recipe than its name says; delete that folder or give another --cache\."
+    )
+    with pytest.raises(InputError, match=sentence):
+        load(data)
+
+
+def test_two_sizes_live_side_by_side(data: Path) -> None:
+    smaller = load_task(CONFIG.model_copy(update={"image_size": 24}), data=data, cache=data.parent / "cache")
+    assert smaller.images.shape[1:] == (24, 24, 3)
+    assert load(data).images.shape[1:] == (32, 32, 3)
+
+
+def test_all_unreadable_pictures_are_listed_at_once(data: Path) -> None:
+    spoil(data, 2, 3, 5, 6, 7, 11)
+    (data / "CelebAMask-HQ" / "CelebA-HQ-img" / "9.jpg").write_text("an error page")
+    with pytest.raises(InputError) as refused:
+        load(data)
+    sentence = str(refused.value)
+    assert sentence.startswith("7 of 12 pictures can't be read: ")
+    assert "2.jpg (image file is truncated" in sentence
+    assert " and 2 more; all are listed in " in sentence
+    assert sentence.endswith(": replace them, or go on without them with --skip-corrupt.")
+    lines = (only(data.parent / "cache") / "corrupt.txt").read_text().splitlines()
+    assert [Path(line.split("\t")[0]).stem for line in lines] == ["2", "3", "5", "6", "7", "9", "11"]
+    assert "9.jpg\tnot a picture" in lines[5]
+
+
+def test_skipped_pictures_are_left_out_and_noted(data: Path) -> None:
+    whole = load(data)
+    spoil(data, 2, 8)
+    task = load(data, skip_corrupt=True)
+    assert task.ids == ("0", "1", "3", "4", "5", "6", "7", "9", "10", "11")
+    kept = whole.rows(task.ids)
+    assert np.array_equal(task.images, whole.images[kept])
+    assert np.array_equal(task.labels, whole.labels[kept])
+    assert "2" not in task.splits["train"]
+    assert any(note.startswith("Left out 2 unreadable pictures, listed in ") for note in task.notes)
+    assert task.fingerprint != whole.fingerprint
+    with pytest.raises(InputError, match="2 of 12 pictures can't be read"):  # also from the finished cache
+        load(data)
+
+
+def test_nothing_readable_is_an_error_even_when_skipping(data: Path) -> None:
+    spoil(data, *range(12))
+    with pytest.raises(InputError, match=r"None of the 12 pictures can be read; the first is .*0\.jpg"):
+        load(data, skip_corrupt=True)
+
+
+def test_pictures_that_are_not_rgb_are_converted_and_noted(data: Path) -> None:
+    for index in (1, 4):
+        path = data / "CelebAMask-HQ" / "CelebA-HQ-img" / f"{index}.jpg"
+        Image.open(path).convert("L").save(path)
+    task = load(data)
+    assert "Pictures that were not plain RGB were converted: 2 grey." in task.notes
+    assert np.ptp(task.images[4].astype(int), axis=-1).max() == 0
+
+
+def test_unwritable_cache_is_named(data: Path) -> None:
+    blocked = data.parent / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(InputError, match=r"Cannot write .*file.*images\.npy \(.*\): .* another folder\."):
+        load_task(CONFIG, data=data, cache=blocked)
+
+
+def test_small_disk_is_refused_before_decoding(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
+    sentence = r"need 0\.00 GiB in .*, but only 0\.00 GiB are free; free some space or give another --cache\."
+    with pytest.raises(InputError, match=sentence):
+        load(data)
+
+
+def test_disk_that_fills_up_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cache_module.os, "posix_fallocate", full)
+    with pytest.raises(InputError, match=r"Cannot write .*images\.npy \(No space left on device\): free some space"):
+        load(data)
+    assert list(only(data.parent / "cache").iterdir()) == []
+
+
+def test_leftovers_of_killed_runs_are_removed(data: Path) -> None:
+    load(data)
+    folder = only(data.parent / "cache")
+    old, new = folder / ".images.0.part.npy", folder / ".images.1.part.npy"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    (folder / "cache.json").unlink()
+    load(data)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_subset_of_a_catalogue_is_a_task(data: Path) -> None:
+    catalogue = read_catalogue(CONFIG, data=data).take([0, 4, 10, 11])
+    prepared = cache_module.prepare(
+        name="few", entries=catalogue.entries, boxes=None, how=catalogue.how, cache=data.parent / "cache"
+    )
+    splits = {"train": ("0", "4"), "validation": ("10",), "test": ("11",), "annotate": ("0",), "posterior": ("4",)}
+    task = replace(catalogue, splits=splits).task(prepared, grid=CONFIG.grid)
+    assert np.array_equal(task.images, load(data).images[[0, 4, 10, 11]])

@@ -1,0 +1,135 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import miniature
+from nogs.data import Task, load_task, read_catalogue
+from nogs.runtime.errors import InputError
+
+CONFIG = miniature.FOLDER
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return miniature.folder(tmp_path / "data")
+
+
+def load(data: Path, **fields) -> Task:
+    return load_task(CONFIG.model_copy(update=fields), data=data, cache=data.parent / "cache")
+
+
+def refused(data: Path, sentence: str, **fields) -> None:
+    with pytest.raises(InputError, match=sentence):
+        load(data, **fields)
+
+
+def test_class_folders_become_labels(data: Path) -> None:
+    task = load(data)
+    assert task.space.names == ("cat", "dog")
+    assert set(task.ids) == {f"{name}/{n}.png" for name in ("cat", "dog") for n in range(12)}
+    assert all(task.space.names[label] == id.split("/")[0] for id, label in zip(task.ids, task.labels))
+    # cats are red and dogs green: pictures and labels belong together
+    assert np.array_equal(task.images.mean((1, 2)).argmax(1), task.labels)
+    assert {split: len(members) for split, members in task.splits.items()} == {
+        "train": 17, "validation": 2, "test": 5, "annotate": 8, "posterior": 9,
+    }  # fmt: skip
+
+
+def test_splits_depend_on_the_seed_alone(data: Path) -> None:
+    assert load(data).splits == load(data).splits
+    assert load(data, split_seed=1).splits["test"] != load(data).splits["test"]
+
+
+def test_classes_of_numbers_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    data = miniature.folder(tmp_path / "data", classes=("10", "9", "1"), per_class=6)
+    assert load(data).space.names == ("1", "9", "10")
+
+
+def test_folders_named_by_split_are_the_splits(tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        miniature.folder(tmp_path / "data" / split, per_class=4)
+    task = load(tmp_path / "data")
+    assert task.space.names == ("cat", "dog")
+    for split, top in (("train", "train"), ("validation", "val"), ("test", "test")):
+        assert task.splits[split] == tuple(id for id in task.ids if id.startswith(f"{top}/"))
+
+
+@pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+def test_mixed_sizes_become_one(data: Path, fit: str) -> None:
+    assert load(data, fit=fit).images.shape == (24, 32, 32, 3)
+
+
+def test_csv_gives_labels_and_splits(data: Path) -> None:
+    names = ["train", "validation", "test"]
+    rows = [(f"cat/{n}.png", f"mood {n % 2}", names[n % 3]) for n in range(12)]
+    miniature.labels_csv(data, rows, header=("file", "mood", "part"))
+    task = load(data, labels="labels.csv", image_column="file", label_column="mood", split_column="part")
+    assert task.space.names == ("mood 0", "mood 1")
+    for id, label, split in rows:
+        assert task.space.names[task.labels[task.position[id]]] == label
+        assert id in task.splits[split]
+    assert "12 pictures of data are not in labels.csv and are left out." in task.notes
+
+
+def test_csv_without_splits_gets_stratified_ones(data: Path) -> None:
+    path = miniature.labels_csv(data, [(f"cat/{n}.png", "ab"[n % 2]) for n in range(12)])
+    path.write_text("\ufeff" + path.read_text())  # as spreadsheets write it
+    task = load(data, labels="labels.csv")
+    assert [len(task.splits[split]) for split in ("train", "validation", "test")] == [9, 1, 2]
+
+
+def test_transparent_and_grey_pictures_are_converted_and_said(data: Path) -> None:
+    Image.new("RGBA", (40, 40), (255, 0, 0, 0)).save(data / "cat" / "0.png")
+    Image.new("L", (40, 40), 77).save(data / "cat" / "1.png")
+    task = load(data)
+    assert (task.images[task.position["cat/0.png"]] == 255).all()
+    assert (task.images[task.position["cat/1.png"]] == 77).all()
+    (note,) = [note for note in task.notes if "converted" in note]
+    assert "1 grey" in note
+    assert "1 transparent, laid on white" in note
+
+
+def test_bad_folders_are_refused(data: Path, tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere", r"There is no folder .*nowhere; check --data")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", r"There is no picture in .*empty \(\.jpg, .*\); check --data")
+    refused(data / "cat", "has pictures but no class folders; make one folder a class, or name a CSV")
+    (data / "bird").mkdir()
+    refused(data, r"The class folder .*bird holds no picture; fill it or remove it")
+    (data / "bird").rmdir()
+    Image.new("RGB", (40, 40)).save(data / "stray.png")
+    refused(data, r"stray\.png lies beside the class folders, not in one; move it")
+    (data / "stray.png").unlink()
+    (data / "dog").rename(tmp_path / "dog")
+    refused(data, "have only one class, 'cat'; a task needs at least 2")
+
+
+def test_bad_csv_is_refused(data: Path) -> None:
+    def csv(rows: list, sentence: str, header: tuple = ("image", "label"), **fields) -> None:
+        miniature.labels_csv(data, rows, header)
+        refused(data, sentence, labels="labels.csv", **fields)
+
+    refused(data, r"There is no file .*other\.csv", labels="other.csv")
+    csv([("cat/0.png", "a")], r"labels\.csv has no column 'label'; it has image, kind", header=("image", "kind"))
+    csv([("cat/0.png", "a")], r"labels\.csv has no column 'part'; it has image, label", split_column="part")
+    csv([("cat/0.png", "a"), ("cat/x.png", "b")], r"names 1 pictures that are not in .*, the first is 'cat/x\.png'")
+    csv([("cat/0.png", "a"), ("./cat/0.png", "b")], r"Line 3 of .*labels\.csv names the image 'cat/0\.png' a second")
+    csv([("cat/0.png", "")], r"Line 2 of .*labels\.csv has no image or no label")
+    csv([], r"labels\.csv lists no image")
+    header = ("image", "label", "split")
+    csv(
+        [("cat/0.png", "a", "exam")], r"Line 2 of .* has the split 'exam'; use train, validation or test", header=header
+    )
+
+
+def test_empty_split_is_refused(tmp_path: Path) -> None:
+    data = miniature.folder(tmp_path / "data", per_class=1)
+    refused(data, "The split 'validation' of task 'folder' is empty; give it at least one image")
+
+
+def test_no_picture_is_opened_for_the_catalogue(data: Path) -> None:
+    for path in data.rglob("*.png"):
+        path.write_bytes(b"not a picture")
+    assert len(read_catalogue(CONFIG, data=data).ids) == 24

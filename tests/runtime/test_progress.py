@@ -1,0 +1,84 @@
+import io
+import re
+import sys
+
+import pytest
+
+from nogs.runtime import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_plain_lines_are_the_first_the_last_and_one_every_ten_seconds(capsys, clock):
+    with progress.track("decoding", total=100, unit="images") as job:
+        for _ in range(50):
+            clock[0] += 0.5
+            job.advance(2, loss=0.123456)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "decoding: 0/100 images",
+        "decoding: 40/100 images, 4 images/s, 0:15 left, loss 0.1235",
+        "decoding: 80/100 images, 4 images/s, 0:05 left, loss 0.1235",
+        "decoding: 100/100 images, 4 images/s, 0:25 in all, loss 0.1235, done",
+    ]
+
+
+def test_rate_and_time_left_count_from_where_the_job_went_on(capsys, clock):
+    with progress.track("annotating", total=10_000, start=5000) as job:
+        clock[0] += 3600
+        job.advance(1000)
+    assert capsys.readouterr().err.splitlines()[1] == "annotating: 6000/10000 it, 0.278 it/s, 4:00:00 left"
+
+
+def test_unknown_total_shows_count_and_rate(capsys, clock):
+    with progress.track("reading", total=None) as job:
+        clock[0] += 10
+        job.advance(30_000)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "reading: 0 it"
+    assert lines[1] == "reading: 30000 it, 3,000 it/s"
+
+
+def test_failed_job_says_where_it_stopped(capsys, clock):
+    with pytest.raises(ZeroDivisionError), progress.track("x", total=2) as job:
+        job.advance(1 // 0)
+    assert capsys.readouterr().err.splitlines()[-1] == "x: 0/2 it, stopped"
+
+
+def test_say_writes_one_line_to_the_error_stream(capsys):
+    progress.say("[bold] 3 files skipped")
+    assert capsys.readouterr() == ("", "[bold] 3 files skipped\n")
+
+
+def test_terminal_shows_a_bar_and_what_is_said_above_it(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "150")
+    with progress.track("outer [a]", total=4, unit="images") as outer:
+        outer.advance(2, loss=0.5)
+        progress.say("note [b]")
+        with progress.track("inner", total=2) as inner:
+            inner.advance(2)
+        outer.advance(2, loss=0.25)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert "note [b]\n" in text
+    assert re.search(r"outer \[a\].*4/4.*loss 0\.25", text.splitlines()[-1])
+    assert progress._live == []
+
+
+def test_bar_is_gone_after_a_failure(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with pytest.raises(ZeroDivisionError), progress.track("x", total=2) as job:
+        job.advance(1 // 0)
+    assert progress._live == []

@@ -1,0 +1,78 @@
+import json
+from datetime import datetime
+
+import pytest
+
+from nogs.runtime.errors import InputError
+from nogs.runtime.stage import Stage
+
+
+@pytest.fixture
+def stage(tmp_path):
+    return lambda fingerprint="aaaa": Stage(tmp_path / "posterior", name="posterior", fingerprint=fingerprint)
+
+
+def test_new_stage_is_not_done_and_says_so(stage):
+    assert not stage().done
+    assert not stage().begun
+    assert stage().why() == "posterior: not done before."
+    stage().check_folder()
+
+
+def test_begun_stage_goes_on(stage):
+    stage().begin()
+    assert stage().begun
+    assert not stage().done
+    assert stage().why() == "posterior: begun before and not finished, goes on."
+    stage().check_folder()
+
+
+def test_finished_stage_is_done_and_tells_how(stage, tmp_path):
+    stage().begin()
+    stage().finish(images=3)
+    assert stage().done
+    assert not stage().begun
+    assert stage().why() is None
+    stage().check_folder()
+    record = json.loads((tmp_path / "posterior" / "done.json").read_text())
+    assert record["fingerprint"] == "aaaa"
+    assert record["images"] == 3
+    assert record["seconds"] >= 0
+    assert {"nogs", "python", "torch"} <= record["versions"].keys()
+    assert datetime.fromisoformat(record["time"]).tzinfo is not None
+
+
+def test_change_of_recipe_is_told_in_one_line_and_refused_unless_it_may_be_redone(stage):
+    stage().begin()
+    for finished in (False, True):
+        if finished:
+            stage().finish()
+        other = stage("bbbb")
+        assert not other.done
+        assert not other.begun
+        assert other.why() == "posterior: recipe or inputs changed (aaaa before, bbbb now), done again."
+        sentence = (
+            r"^.*posterior holds posterior of another recipe or other inputs \(aaaa, not bbbb\); choose another folder"
+        )
+        with pytest.raises(InputError, match=sentence):
+            other.check_folder()
+        other.check_folder(redo=True)
+
+
+def test_redone_stage_is_not_done_until_it_finishes(stage):
+    stage().begin()
+    stage().finish()
+    stage("bbbb").begin()
+    assert not stage().done
+    assert stage("bbbb").begun
+    stage("bbbb").finish()
+    assert stage("bbbb").done
+
+
+def test_mark_without_a_fingerprint_is_refused(stage, tmp_path):
+    stage().begin()
+    (tmp_path / "posterior" / "done.json").write_text("[]")
+    with pytest.raises(
+        InputError, match=r"done\.json has no field 'fingerprint'; delete the folder to do posterior again"
+    ):
+        _ = stage().done
