@@ -1,0 +1,33 @@
+"""How problems in files of sequences are told: each with its file and line, many of them in one error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from nogs.glimpse import Grid
+from nogs.runtime.errors import InputError
+
+SHOWN = 10
+
+
+def refuse(problems: Sequence[str], *, source: Path) -> None:
+    """Raise one InputError that lists the first problems and counts them all; do nothing if there are none."""
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise InputError(problems[0])
+    listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN])
+    more = f"\n  and {len(problems) - SHOWN:,} more." if len(problems) > SHOWN else ""
+    raise InputError(f"{source} has {len(problems):,} problems:{listed}{more}")
+
+
+def off_grid(grid: Grid, row: float, column: float, *, step: int) -> str:
+    """Say that a location is not on the grid, and which one is nearest."""
+    near = grid.snap(torch.tensor([row, column], dtype=torch.float64)).tolist()
+    return (
+        f"location {step} (row {row:g}, column {column:g}) is not on the grid of {grid.shape[0]} x {grid.shape[1]} "
+        f"locations, where the nearest is (row {near[0]}, column {near[1]})"
+    )
