@@ -1,0 +1,239 @@
+"""Methods side by side: how fast their networks learned and how well they do, averaged over attributes and seeds.
+
+Averages are over tasks (attributes) first and seeds second; intervals are bootstraps over tasks; differences to the
+reference method are paired by task and seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nogs.attention.convergence import iterations_to_convergence, iterations_to_reach
+from nogs.runtime import streams
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json
+from nogs.runtime.metrics import read_metrics
+
+MEASURES = {
+    "converged": "iterations to convergence",
+    "converged_smoothed": "the same on a curve smoothed over 5 validations",
+    "reached": "iterations to the reference's best validation NLL",
+    "accuracy": "test accuracy at the best validation accuracy",
+    "balanced_accuracy": "test balanced accuracy at the best validation balanced accuracy",
+    "averaged_accuracy": "test accuracy when an image's sampled trajectories vote",
+    "nll": "test NLL at the best validation NLL",
+}
+CURVES = ("nll", "accuracy", "balanced_accuracy")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One trained network: its validation curves and its scores on the test images."""
+
+    method: str
+    attribute: str | None
+    seed: int
+    rule: str
+    iterations: tuple[int, ...]
+    curves: Mapping[str, tuple[float | None, ...]]
+    test: Mapping[str, float]
+    majority: float
+
+    def curve(self, name: str) -> np.ndarray:
+        """A validation curve; NaN where a value was not finite."""
+        return np.array([np.nan if value is None else value for value in self.curves[name]], dtype=float)
+
+
+def read_run(run: Path) -> list[Learned]:
+    """Every finished network of a run's folder, or of a `curves.json` that `write_curves` made."""
+    if run.is_file():
+        try:
+            return [Learned(**network) for network in read_json(run)["networks"]]
+        except (KeyError, TypeError):
+            raise InputError(f"{run} is not a curves.json of nogs compare; give that or a run's folder.") from None
+    found = sorted((run / "attention").glob("**/evaluation.json"))
+    if not found:
+        raise InputError(f"{run} holds no trained networks; make some with nogs train ... --out {run}.")
+    from nogs.attention.store import load_network
+
+    out = []
+    for path in found:
+        network, _ = load_network(path.parent / "best-accuracy.safetensors")
+        out.append(learned(read_json(path), read_metrics(path.parent), embedder=network.architecture.embedder))
+    return out
+
+
+def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], *, embedder: str) -> Learned:
+    """From the files of one network."""
+    member, best = evaluation["member"], evaluation["best"]
+    supervised = member["method"].startswith("ps-")
+    variant = [f"weight {member['weight']:g}"] if supervised else []
+    variant += [f"{embedder} embedder"] if embedder != "paper" else []
+    return Learned(
+        method=", ".join([member["method"], *variant]),
+        attribute=member["attribute"],
+        seed=member["seed"],
+        rule=evaluation["convergence"]["rule"],
+        iterations=tuple(line["step"] for line in metrics),
+        curves={name: tuple(_short(line[f"validation_{name}"]) for line in metrics) for name in CURVES},
+        test={
+            "accuracy": best["accuracy"]["test"]["accuracy"],
+            "averaged_accuracy": best["accuracy"]["test"]["averaged_accuracy"],
+            "balanced_accuracy": best["balanced_accuracy"]["test"]["balanced_accuracy"],
+            "nll": best["nll"]["test"]["nll"],
+        },
+        majority=evaluation["majority_class_accuracy"],
+    )
+
+
+def curves_json(networks: Sequence[Learned]) -> str:
+    """All raw curves and scores, a network a line."""
+    lines = ",\n".join(json.dumps(asdict(network), separators=(",", ":")) for network in networks)
+    return f'{{"networks": [\n{lines}\n]}}\n'
+
+
+def measure(network: Learned, reference: Learned | None) -> dict[str, float]:
+    """The numbers of `MEASURES` for one network; NaN where the reference is missing or its best was never reached."""
+    curve, rule = network.curve(network.rule), network.rule
+    reached = None
+    if reference is not None:
+        target = float(np.nanmin(reference.curve("nll")))
+        reached = iterations_to_reach(network.iterations, network.curve("nll"), target, rule="nll")
+    values = {
+        "converged": iterations_to_convergence(network.iterations, curve, rule=rule),  # type: ignore[arg-type]
+        "converged_smoothed": iterations_to_convergence(network.iterations, curve, rule=rule, smooth=5),  # type: ignore[arg-type]
+        "reached": reached,
+        **network.test,
+    }
+    return {name: float("nan") if value is None else float(value) for name, value in values.items()}
+
+
+def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: int = 10_000) -> dict[str, Any]:
+    """For each method: mean and 95 % interval of each measure, and the same of its difference to the reference.
+
+    A network that never reached the reference's best NLL counts with the horizon, and is counted in `never_reached`.
+    """
+    horizons = {network.iterations[-1] for network in networks}
+    if len(horizons) > 1:
+        raise InputError(
+            f"These networks were trained for {', '.join(map(str, sorted(horizons)))} iterations; iterations to "
+            "convergence depend on the horizon, so compare networks of one."
+        )
+    by_place = {(n.method, n.attribute, n.seed): n for n in networks}
+    if len(by_place) < len(networks):
+        raise InputError("Two of the networks have the same method, attribute and seed; give each run once.")
+    horizon = horizons.pop()
+    rng = streams.numpy_stream(0, "bootstrap")
+    out: dict[str, Any] = {"horizon": horizon, "reference": reference, "methods": {}, "tasks": {}}
+    places = {(n.attribute, n.seed) for n in networks}
+    majorities = [_of_place(networks, place).majority for place in sorted(places, key=str)]
+    out["majority_class_accuracy"] = float(np.mean(majorities))
+    out["horizons"] = [horizon * tenth // 10 for tenth in range(1, 11)]
+    out["converged_by_horizon"] = by_horizon(networks, out["horizons"])
+    for method in dict.fromkeys(n.method for n in networks):
+        own = [n for n in networks if n.method == method]
+        rows: dict[str | None, list[dict[str, float]]] = {}
+        differences: dict[str | None, list[dict[str, float]]] = {}
+        never = 0
+        for network in own:
+            partner = by_place.get((reference, network.attribute, network.seed))
+            values = measure(network, partner)
+            if partner is not None and np.isnan(values["reached"]):
+                never += 1
+                values["reached"] = float(horizon)
+            rows.setdefault(network.attribute, []).append(values)
+            if partner is not None and partner is not network:
+                theirs = measure(partner, partner)
+                differences.setdefault(network.attribute, []).append({k: values[k] - theirs[k] for k in MEASURES})
+        out["methods"][method] = {
+            "networks": len(own),
+            "tasks": len(rows),
+            "never_reached": never,
+            "mean": _summary(rows, rng, resamples),
+            "difference": _summary(differences, rng, resamples) if differences else None,
+            "variance_of_converged": float(np.var([np.mean([v["converged"] for v in r]) for r in rows.values()])),
+        }
+        for attribute, values_of_seeds in rows.items():
+            task = out["tasks"].setdefault(attribute or "all", {})
+            task[method] = {k: float(np.mean([v[k] for v in values_of_seeds])) for k in MEASURES}
+    return out
+
+
+def by_horizon(networks: Sequence[Learned], horizons: Sequence[int]) -> dict[str, list[float]]:
+    """Mean iterations to convergence of each method, had training ended at each of `horizons`."""
+    out: dict[str, list[float]] = {}
+    for network in networks:
+        curve, steps = network.curve(network.rule), np.array(network.iterations)
+        ends = [int((steps <= horizon).sum()) for horizon in horizons]
+        converged = [iterations_to_convergence(steps[:n], curve[:n], rule=network.rule) for n in ends]  # type: ignore[arg-type]
+        out.setdefault(network.method, []).append(converged)  # type: ignore[arg-type]
+    return {method: np.array(rows, dtype=float).mean(0).tolist() for method, rows in out.items()}
+
+
+def table(comparison: Mapping[str, Any]) -> str:
+    """The methods as a Markdown table."""
+    head = ["method", "networks", *(name.replace("_", " ") for name in MEASURES)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for method, found in comparison["methods"].items():
+        cells = [method, str(found["networks"]), *(_cell(name, found["mean"][name]) for name in MEASURES)]
+        lines.append("| " + " | ".join(cells) + " |")
+        if found["difference"]:
+            cells = ["… less reference", "", *(_cell(name, found["difference"][name], sign=True) for name in MEASURES)]
+            lines.append("| " + " | ".join(cells) + " |")
+    majority = f"{100 * comparison['majority_class_accuracy']:.2f} %"
+    lines.append("| " + " | ".join(["majority class", "", "", "", "", majority, "", "", ""]) + " |")
+    return "\n".join(lines)
+
+
+def tasks_table(comparison: Mapping[str, Any], names: Sequence[str] = ("converged", "reached", "accuracy")) -> str:
+    """Every attribute's means over seeds, a column a method and measure, as Markdown."""
+    methods = list(comparison["methods"])
+    head = ["attribute", *(f"{method}: {name.replace('_', ' ')}" for name in names for method in methods)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for attribute, found in comparison["tasks"].items():
+        cells = [attribute]
+        for name in names:
+            for method in methods:
+                value = found.get(method, {}).get(name)
+                cells.append("" if value is None else _number(name, value))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _of_place(networks: Sequence[Learned], place: tuple[str | None, int]) -> Learned:
+    return next(n for n in networks if (n.attribute, n.seed) == place)
+
+
+def _summary(
+    rows: Mapping[str | None, Sequence[Mapping[str, float]]], rng: np.random.Generator, resamples: int
+) -> dict[str, tuple[float, float, float]]:
+    """Mean over tasks of the mean over seeds, with a bootstrap interval over tasks."""
+    out = {}
+    for name in MEASURES:
+        means = np.array([np.mean([values[name] for values in seeds]) for seeds in rows.values()])
+        drawn = means[rng.integers(0, len(means), (resamples, len(means)))].mean(1)
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        out[name] = (float(means.mean()), float(low), float(high))
+    return out
+
+
+def _cell(name: str, interval: Sequence[float], *, sign: bool = False) -> str:
+    mean, low, high = (_number(name, value, sign=sign) for value in interval)
+    return "" if np.isnan(interval[0]) else f"{mean} [{low}, {high}]"
+
+
+def _number(name: str, value: float, *, sign: bool = False) -> str:
+    plus = "+" if sign else ""
+    if "accuracy" in name:
+        return f"{100 * value:{plus}.2f} %"
+    return f"{value:{plus}.4f}" if name == "nll" else f"{value:{plus},.0f}"
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
