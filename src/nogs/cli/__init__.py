@@ -1,0 +1,114 @@
+"""The command `nogs`: a table of commands, each imported only when it is called, and how mistakes reach the user.
+
+Every command is a function of its arguments that returns nothing. A user's mistake ends it with one sentence and exit
+code 2, an interruption with 130.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+
+from nogs.runtime.errors import InputError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("nogs.cli.demo:demo", "the embedded task, from nothing to a picture of it"),
+    "data prepare": ("nogs.cli.data:prepare", "decode a dataset once and write its splits"),
+    "data inspect": ("nogs.cli.data:inspect", "counts, label balance, splits and a contact sheet"),
+    "posterior train": ("nogs.cli.posterior:train", "train the posterior: what glimpses say about the label"),
+    "posterior evaluate": ("nogs.cli.posterior:evaluate", "its accuracy and calibration by number of glimpses"),
+    "sequences import": ("nogs.cli.sequences:import_", "bring in the authors' glimpse sequences, or a CSV"),
+    "sequences export": ("nogs.cli.sequences:export", "write glimpse sequences as CSV"),
+    "sequences validate": ("nogs.cli.sequences:validate", "check glimpse sequences against their task"),
+    "train": ("nogs.cli.train:train", "train hard-attention networks"),
+    "compare": ("nogs.cli.compare:compare", "methods side by side: tables, curves, figures"),
+    "evaluate": ("nogs.cli.evaluate:evaluate", "accuracy and glimpses of trained networks"),
+}
+"""Each command's words, the function that does it, and what it is for."""
+
+_INTRODUCTION = """\
+nogs trains image classifiers that look at a few small glimpses instead of the whole picture.
+"""
+
+_ENDING = """\
+RECIPE is digits, celeba-hq, cub, folder or a .yaml file. Every command explains itself with --help.
+To see it work: nogs demo
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` (by default the command line) names, and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()  # a pipe that closed early shows here, and not in the interpreter's last breath
+        return code
+    except InputError as error:
+        if os.environ.get("NOGS_TRACEBACK"):
+            raise
+        print(f"nogs: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("nogs: interrupted; what was finished is kept.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # the reader has gone, as in `nogs --help | head -1`; nothing more may be written, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if arguments[0] == "--version":
+        from nogs import __version__
+
+        print(f"nogs {__version__}")
+        return 0
+    for words in (2, 1):
+        entry = COMMANDS.get(" ".join(arguments[:words]))
+        if entry:
+            module, _, name = entry[0].partition(":")
+            try:
+                getattr(import_module(module), name)(arguments[words:])
+            except SystemExit as ending:  # how argument parsers end after --help
+                return int(ending.code or 0)
+            return 0
+    return _group(arguments)
+
+
+def _group(arguments: list[str]) -> int:
+    """The first word is no command by itself: a group such as `data`, or a mistake."""
+    first = arguments[0]
+    members = {words: entry for words, entry in COMMANDS.items() if words.startswith(f"{first} ")}
+    if members and (len(arguments) == 1 or arguments[1] in ("-h", "--help")):
+        print(f"usage: nogs {first} COMMAND ...\n\n{_table(members)}")
+        return 0
+    if members:
+        close = closest(arguments[1], [words.split()[1] for words in members])
+        hint = f"did you mean 'nogs {first} {close}'?" if close else f"run 'nogs {first} --help' for the list."
+        raise InputError(f"There is no command {first + ' ' + arguments[1]!r}; {hint}")
+    if first.startswith("-"):
+        raise InputError(f"There is no flag {first!r} before a command; run 'nogs --help' for the commands.")
+    close = closest(first, [*COMMANDS, *(words.split()[0] for words in COMMANDS)])
+    hint = f"did you mean 'nogs {close}'?" if close else "run 'nogs --help' for the list."
+    raise InputError(f"There is no command {first!r}; {hint}")
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like `word`, if one is."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return found[0] if found else None
+
+
+def _overview() -> str:
+    return f"{_INTRODUCTION}\nusage: nogs COMMAND [RECIPE] [FLAGS]\n\n{_table(COMMANDS)}\n\n{_ENDING}".rstrip()
+
+
+def _table(commands: dict[str, tuple[str, str]]) -> str:
+    width = max(map(len, COMMANDS)) + 3
+    return "\n".join(f"  {words:<{width}}{purpose}" for words, (_, purpose) in commands.items())

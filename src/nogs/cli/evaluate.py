@@ -1,0 +1,87 @@
+"""`nogs evaluate`: what the trained networks of a run do on a split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from nogs.cli.flags import parse
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import save_array, write_json
+
+OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class EvaluateArgs:
+    """Arguments of `nogs evaluate`."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of a run that nogs train made."""
+    data: OptionalFolder = None
+    """Folder that holds the dataset; digits needs none."""
+    split: Literal["validation", "test", "train"] = "test"
+    """Images to look at."""
+    best: Literal["accuracy", "balanced_accuracy", "nll"] = "accuracy"
+    """Which of the kept networks: the best on the validation images by this measure."""
+    trajectories: Annotated[int, tyro.conf.arg(metavar="N")] = 5
+    """Sampled glimpse sequences per image."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    cache: OptionalFolder = None
+    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+
+
+def evaluate(argv: list[str]) -> None:
+    """Evaluate every network of a run; write its scores and locations beside it."""
+    args = parse(
+        EvaluateArgs,
+        argv,
+        prog="nogs evaluate",
+        description="Accuracy, NLL and glimpses of a run's networks on a split: sampled, averaged and greedy. Writes "
+        "evaluation-SPLIT.json and locations-SPLIT.npy beside each network.",
+    )
+    from nogs.attention.cohort import Cohort, Member
+    from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
+    from nogs.attention.store import load_network
+    from nogs.data import load_task
+    from nogs.recipes import recipe
+    from nogs.runtime.device import pick_device
+
+    if args.trajectories < 1:
+        raise InputError(f"--trajectories must be at least 1, not {args.trajectories}.")
+    paths = sorted((args.run / "attention").glob(f"**/best-{args.best}.safetensors"))
+    if not paths:
+        raise InputError(f"{args.run} holds no trained networks; make some with nogs train ... --out {args.run}.")
+    device = pick_device(args.device)
+    config = recipe(str(args.run / "recipe.yaml"))
+    task = load_task(config.data, data=args.data, cache=args.cache)
+    print(f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}")
+    for path in paths:
+        network, about = load_network(path, device=device)
+        if network.architecture.grid != task.grid or about["task"] != task.name:
+            raise InputError(f"{path} was trained on another task or grid than {args.run / 'recipe.yaml'} names.")
+        member = Member(about["method"], seed=about["seed"], attribute=about["attribute"])
+        cohort = Cohort(
+            task,
+            [member],
+            glimpses=network.architecture.glimpses,
+            batch=1,
+            flip=False,
+            device=device,
+        )
+        sampled = Evaluator(network, cohort, args.split, trajectories=args.trajectories)()
+        greedy = Evaluator(network, cohort, args.split, trajectories=1, greedy=True)()
+        scores = summaries(sampled, greedy, task.grid)[0]
+        write_json(path.parent / f"evaluation-{args.split}.json", {**about, "split": args.split, "scores": scores})
+        save_array(path.parent / f"locations-{args.split}.npy", pixel_locations(sampled, task.grid, 0))
+        print(
+            f"{member.name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}"
+            f"{scores['greedy_accuracy']:>10.1%}{scores['balanced_accuracy']:>10.1%}{scores['nll']:>8.3f}"
+            f"{scores['pixels_seen']:>8.1%}"
+        )
+        if scores["warning"]:
+            print(f"  warning: {scores['warning']}")

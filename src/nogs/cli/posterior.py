@@ -1,0 +1,160 @@
+"""`nogs posterior train` and `nogs posterior evaluate`: what do glimpses say about the label, and is it right?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from nogs.cli.flags import parse_with_recipe
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from nogs.data import Task
+    from nogs.posterior.evaluation import Row
+
+OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class TrainArgs:
+    """Arguments of `nogs posterior train`."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """Folder of the run; a training that was stopped goes on."""
+    kind: Literal["cnn", "tokens"] | None = None
+    """Short for --posterior.kind."""
+    data: OptionalFolder = None
+    """Folder that holds the dataset; digits needs none."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    cache: OptionalFolder = None
+    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+
+
+@dataclass(frozen=True)
+class EvaluateArgs:
+    """Arguments of `nogs posterior evaluate`."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """Folder of the run; evaluation-SPLIT.json and evaluation-SPLIT.png go into RUN/posterior."""
+    posterior_file: Annotated[str | None, tyro.conf.arg(name="checkpoint", metavar="FILE")] = None
+    """A posterior's file, or the name of a published one; by default the run's own."""
+    split: Literal["validation", "test", "annotate"] = "test"
+    """Images to look at."""
+    sequences: OptionalFolder = None
+    """Look along these glimpse sequences, at the images that have one, besides random locations."""
+    attribute: str | None = None
+    """For sequences of one attribute: its name; the numbers are then of this attribute alone."""
+    data: OptionalFolder = None
+    """Folder that holds the dataset; digits needs none."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    cache: OptionalFolder = None
+    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+
+
+def train(argv: list[str]) -> None:
+    """Train a posterior, calibrate it, and print its tables."""
+    args, recipe = parse_with_recipe(
+        TrainArgs,
+        argv,
+        prog="nogs posterior train",
+        description="Train the posterior on images that get no sequences, calibrate it on validation images, and print "
+        "its accuracy, cross-entropy, entropy and calibration error by number of glimpses.",
+    )
+    from nogs.cli.data import begin_run
+    from nogs.cli.train import check_recipe
+    from nogs.data import load_task
+    from nogs.posterior.evaluation import text_table
+    from nogs.posterior.training import train_posterior
+
+    if args.kind is not None:
+        chosen = recipe.posterior.model_copy(update={"kind": args.kind})
+        recipe = recipe.model_copy(update={"posterior": chosen})
+    check_recipe(recipe, run=args.out)
+    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    begin_run(task, recipe=recipe, run=args.out)
+    folder = args.out / "posterior"
+    train_posterior(
+        task, config=recipe.posterior, glimpses=recipe.glimpses, folder=folder, seed=recipe.seed, device=args.device
+    )
+    found = read_json(folder / "evaluation.json")
+    print(text_table(found["tables"]))
+    print(
+        f"\n{found['parameters']:,} weights, best after {found['best_iteration']:,} of {found['iterations']:,} "
+        f"iterations, {found['training_seconds']:.0f} s\nposterior, tables and plot: {folder}"
+    )
+
+
+def evaluate(argv: list[str]) -> None:
+    """Print and write the tables of a trained posterior on a split, at random locations and along sequences."""
+    args, recipe = parse_with_recipe(
+        EvaluateArgs,
+        argv,
+        prog="nogs posterior evaluate",
+        description="Accuracy, cross-entropy, mean entropy and calibration error of a posterior for each number of "
+        "glimpses, before and after calibration.",
+    )
+    import torch
+
+    from nogs.data import load_task
+    from nogs.posterior.evaluation import evaluate as evaluate_posterior
+    from nogs.posterior.evaluation import text_table
+    from nogs.posterior.labels import label_table
+    from nogs.posterior.network import NetworkPosterior
+    from nogs.posterior.outcome import write_figure
+    from nogs.posterior.queries import fixed_pixels, resident
+    from nogs.posterior.store import load_posterior
+    from nogs.posterior.training import FILE
+    from nogs.runtime.device import pick_device, versions
+
+    own = args.out / "posterior" / FILE
+    if args.posterior_file is None and not own.is_file():
+        raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --checkpoint.")
+    device = pick_device(args.device)
+    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    source = args.posterior_file or str(own)
+    calibrated = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
+    raw = NetworkPosterior(calibrated.network, calibrated.architecture, precision=recipe.posterior.precision)
+    variables = None if args.attribute is None else [task.attribute(args.attribute)]
+    images, labels = resident(task.images, device), torch.from_numpy(label_table(task)).to(device)
+    rows = torch.from_numpy(task.rows(args.split)).to(device)
+    random = fixed_pixels(
+        len(rows),
+        glimpses=calibrated.glimpses,
+        grid=task.grid,
+        locations=recipe.posterior.locations,
+        seed=recipe.seed,
+        purpose=f"evaluation {args.split}",
+        device=device,
+    )
+    looks = {f"{args.split}, random locations": (rows, random)}
+    if args.sequences is not None:
+        ids, pixels = _sequences(args, task, calibrated.glimpses)
+        looks["along the sequences"] = (
+            torch.from_numpy(task.rows(ids)).to(device),
+            torch.from_numpy(pixels).to(device),
+        )
+    tables: dict[str, list[Row]] = {}
+    for place, (chosen, where) in looks.items():
+        for name, posterior in (("before calibration", raw), ("calibrated", calibrated)):
+            tables[f"{place}, {name}"] = evaluate_posterior(
+                posterior, images, labels, chosen, where, variables=variables
+            )
+    path = args.out / "posterior" / f"evaluation-{args.split}.json"
+    write_json(path, {"posterior": source, "versions": versions(device), "tables": tables})
+    write_figure(path.with_suffix(".png"), tables, title=f"posterior of {task.name}")
+    print(text_table(tables))
+    print(f"\ntables and plot: {path} and {path.with_suffix('.png').name}")
+
+
+def _sequences(args: EvaluateArgs, task: Task, glimpses: int) -> tuple[tuple[str, ...], Any]:
+    from nogs.sequences import load_for
+
+    assert args.sequences is not None
+    found = load_for(args.sequences, task=task, attribute=args.attribute)
+    return found.ids, found.locations[:, :glimpses]

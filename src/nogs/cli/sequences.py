@@ -1,0 +1,200 @@
+"""`nogs sequences import | export | validate`: glimpse sequences from and to other people's files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from nogs.cli.flags import parse
+from nogs.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from nogs.sequences import Expected, Sequences
+
+
+@dataclass(frozen=True)
+class ImportArgs:
+    """Arguments of `nogs sequences import`."""
+
+    out: Path
+    """Folder for the result: OUT/celeba-hq/<Attribute>, OUT/cub, or OUT/<task>[/<attribute>] for a table."""
+    source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="SOURCE")]] = tyro.MISSING
+    """The authors' zip (read in place), the folder that it unpacks to, or a table: a .csv, or a .tsv with tabs."""
+    overwrite: bool = False
+    """Replace other sequences that lie in OUT already."""
+    recipe: str | None = None
+    """Table: recipe whose task, grid and number of glimpses the sequences are for (celeba-hq, cub, ... or a file)."""
+    attribute: str | None = None
+    """Table: the attribute that the sequences are for; without it they serve the whole task."""
+    image: str = "image"
+    """Table: heading of the column with the image's id."""
+    step: str = "step"
+    """Table: heading of the column with the glimpse's number, from 0 or from 1."""
+    row: str = "row"
+    """Table: heading of the column with the row (y), in pixels of the prepared image, from 0 at the top."""
+    column: str = "column"
+    """Table: heading of the column with the column (x), in pixels of the prepared image, from 0 at the left."""
+    anchor: Literal["top-left", "centre"] = "top-left"
+    """Table: which point of the glimpse row and column mean; a point of gaze is a centre."""
+    snap: bool = False
+    """Table: move each glimpse to the nearest location of the grid, also from outside; else off the grid is refused."""
+    length: int | None = None
+    """Table: glimpses of each image; by default the recipe's."""
+    cut: bool = False
+    """Table: leave out what comes after LENGTH glimpses; else a longer sequence is refused."""
+
+
+@dataclass(frozen=True)
+class ExportArgs:
+    """Arguments of `nogs sequences export`."""
+
+    out: Path
+    """csv: the file to write, or, where SOURCE holds several folders, a folder of such files. text: a folder."""
+    source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="SOURCE")]] = tyro.MISSING
+    """A folder of sequences, or one that holds such folders."""
+    format: Literal["csv", "text"] = "csv"
+    """csv: image, step, row, column[, entropy, epe, epe_error], pixels and nats; text: the authors' files."""
+
+
+@dataclass(frozen=True)
+class ValidateArgs:
+    """Arguments of `nogs sequences validate`."""
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]] = tyro.MISSING
+    """A folder of sequences, or one that holds such folders."""
+    data: Path | None = None
+    """Folder of the data, to check that each image exists and is no validation or test image."""
+    recipe: str | None = None
+    """With --data: recipe of the sequences' task; by default the built-in one with the task's name."""
+
+
+def import_(argv: list[str]) -> None:
+    """Bring in the authors' released sequences, or a table of locations."""
+    args = parse(
+        ImportArgs,
+        argv,
+        prog="nogs sequences import",
+        description="Bring in glimpse sequences: the paper's authors' release, or a table with one glimpse a row.",
+    )
+    from nogs.sequences import read_release, save
+
+    if args.source.suffix.lower() in (".csv", ".tsv"):
+        found = [_table(args)]
+    elif args.recipe is not None:
+        raise InputError(f"{args.source} is no table (.csv or .tsv), so --recipe has no meaning for it; leave it out.")
+    else:
+        found = read_release(args.source)
+    for sequences in found:
+        folder = args.out / sequences.task / (sequences.attribute or "")
+        save(sequences, folder, overwrite=args.overwrite)
+        print(f"{folder}: {len(sequences):,} sequences of {sequences.length} glimpses")
+    print(f"{_total([len(sequences) for sequences in found])} written to {args.out}")
+
+
+def export(argv: list[str]) -> None:
+    """Write sequences as CSV or as the authors' text files."""
+    args = parse(
+        ExportArgs,
+        argv,
+        prog="nogs sequences export",
+        description="Write glimpse sequences as CSV, or as the text files of the paper's authors.",
+    )
+    from nogs.runtime.progress import track
+    from nogs.sequences import folders, load, write_csv, write_release
+
+    places = list(folders(args.source))
+    if not places:
+        raise InputError(
+            f"{args.source} holds no sequences; give a folder of sequences, or one that holds such folders."
+        )
+    loaded = [(place, load(place)) for place in places]
+    with track("export", total=len(loaded), unit="folders") as progress:
+        for place, sequences in loaded:
+            if args.format == "text":
+                write_release(sequences, args.out)
+            elif place == args.source:
+                write_csv(sequences, args.out)
+            else:
+                inner = place.relative_to(args.source)
+                write_csv(sequences, args.out / inner.with_name(inner.name + ".csv"))
+            progress.advance()
+    print(f"{_total([len(sequences) for _, sequences in loaded])} written to {args.out}")
+
+
+def validate(argv: list[str]) -> None:
+    """Check sequences, on their own or against their data."""
+    args = parse(
+        ValidateArgs,
+        argv,
+        prog="nogs sequences validate",
+        description="Check glimpse sequences line by line: grid, T, duplicates; with --data also images and splits.",
+    )
+    from nogs.sequences import validate as check
+
+    if args.recipe is not None and args.data is None:
+        raise InputError("--recipe is for checking against data; give --data too, or leave it out.")
+    report = check(args.folder, task=_expected(args) if args.data is not None else None)
+    for folder, (count, length) in report.folders.items():
+        print(f"{folder}: {count:,} sequences of {length} glimpses")
+    print(f"{_total([count for count, _ in report.folders.values()])} of {args.folder} checked: all are right")
+
+
+def _table(args: ImportArgs) -> Sequences:
+    from nogs.recipes import recipe
+    from nogs.sequences import CELEBA_ATTRIBUTES, Columns, read_csv
+
+    if args.recipe is None:
+        raise InputError(f"{args.source} needs --recipe, to know the task, its grid and the number of glimpses.")
+    chosen = recipe(args.recipe)
+    known = CELEBA_ATTRIBUTES if chosen.data.kind == "celeba-hq" else ()
+    if args.attribute is not None and args.attribute not in known:
+        raise InputError(f"The task {chosen.data.kind!r} has no attribute {args.attribute!r}; correct --attribute.")
+    return read_csv(
+        args.source,
+        task=chosen.data.kind,
+        grid=chosen.data.grid,
+        attribute=args.attribute,
+        columns=Columns(image=args.image, step=args.step, row=args.row, column=args.column),
+        anchor=args.anchor,
+        snap=args.snap,
+        length=chosen.glimpses if args.length is None else args.length,
+        cut=args.cut,
+    )
+
+
+def _expected(args: ValidateArgs) -> dict[str, Expected]:
+    """What the sequences of each task in the tree must fit, by the task's name; no picture is decoded for it."""
+    from nogs.data import load_task, read_catalogue
+    from nogs.recipes import names, recipe
+    from nogs.sequences import Expected, folders
+
+    if args.recipe is not None:
+        recipes = [recipe(args.recipe)]
+    else:
+        tasks = {_task(folder) for folder in folders(args.folder)}
+        recipes = [recipe(name) for name in names() if name in tasks]
+    known = {}
+    for chosen in recipes:
+        # the digits are drawn, not decoded, and have no catalogue
+        source = load_task(chosen.data) if chosen.data.kind == "digits" else read_catalogue(chosen.data, data=args.data)
+        known[source.name] = Expected.of(source, grid=chosen.data.grid, glimpses=chosen.glimpses)
+    return known
+
+
+def _task(folder: Path) -> str | None:
+    """The task that a folder of sequences names; None where it can't be read, which `validate` then reports."""
+    from nogs.sequences import header
+
+    try:
+        return header(folder).task
+    except InputError:
+        return None
+
+
+def _total(counts: list[int]) -> str:
+    """The number of sequences in so many folders, in words."""
+    sequences, folders = sum(counts), len(counts)
+    return f"{sequences:,} sequence{'s' * (sequences != 1)} in {folders} folder{'s' * (folders != 1)}"

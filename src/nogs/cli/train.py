@@ -1,0 +1,142 @@
+"""`nogs train`: hard-attention networks of one or several methods, attributes and seeds, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from nogs.cli.flags import parse_with_recipe
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json
+
+if TYPE_CHECKING:
+    from nogs.attention.cohort import Member
+    from nogs.data import Task
+    from nogs.recipes import Recipe
+
+Method = Literal["ram", "ps-nogs"]
+OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class TrainArgs:
+    """Arguments of `nogs train`."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """Folder of the run; a run that was stopped goes on, what is done is skipped."""
+    method: tuple[Method, ...] = ("ram",)
+    """One or more of ram (REINFORCE alone) and ps-nogs (partly supervised by near-optimal sequences)."""
+    attribute: tuple[str, ...] = ()
+    """For tasks with attributes: one or more of them, or all."""
+    sequences: OptionalFolder = None
+    """Folder of glimpse sequences, as nogs sequences import makes it; ps-nogs needs it."""
+    data: OptionalFolder = None
+    """Folder that holds the dataset; digits needs none."""
+    seeds: tuple[int, ...] = ()
+    """One or more seeds, a network each; by default the recipe's."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    cache: OptionalFolder = None
+    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+
+
+def train(argv: list[str]) -> None:
+    """Train networks and print how fast they learned and how well they do."""
+    args, recipe = parse_with_recipe(
+        TrainArgs,
+        argv,
+        prog="nogs train",
+        description="Train hard-attention networks; every method, attribute and seed is a network of its own, "
+        "and all of them train side by side.",
+    )
+    from nogs.attention.training import train as train_networks
+    from nogs.cli.data import begin_run
+    from nogs.data import load_task
+
+    check_recipe(recipe, run=args.out)
+    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    networks = members(args, recipe, task)
+    begin_run(task, recipe=recipe, run=args.out)
+    folders = train_networks(
+        task,
+        networks,
+        config=recipe.attention,
+        glimpses=recipe.glimpses,
+        folder=args.out / "attention",
+        device=args.device,
+    )
+    print(table(folders))
+    print(f"\nnetworks, curves and locations: {args.out / 'attention'}")
+
+
+def check_recipe(recipe: Recipe, *, run: Path) -> None:
+    """Refuse a run's folder that was made with another recipe; the first field that differs is named."""
+    from nogs.recipes import recipe as read_recipe
+
+    path = run / "recipe.yaml"
+    if not path.exists():
+        return
+    before, now = _flat(read_recipe(str(path)).model_dump()), _flat(recipe.model_dump())
+    for name in before:
+        if before[name] != now[name] and name != "attention.save_every":
+            raise InputError(
+                f"{run} was begun with {name} = {before[name]!r}, not {now[name]!r}; choose another --out, or the same "
+                "recipe and flags to go on with it."
+            )
+
+
+def members(args: TrainArgs, recipe: Recipe, task: Task) -> list[Member]:
+    """The networks that the flags ask for."""
+    from nogs.attention.cohort import Member
+    from nogs.sequences import load_for
+
+    attributes: tuple[str | None, ...] = args.attribute or (None,)
+    if attributes == ("all",):
+        if task.space.kind != "bernoulli":
+            raise InputError(f"Task {task.name!r} has one categorical label and no attributes; leave --attribute out.")
+        attributes = task.space.names
+    out = []
+    for attribute in attributes:
+        if attribute is not None:
+            task.attribute(attribute)
+        supervision = None
+        if "ps-nogs" in args.method:
+            if args.sequences is None:
+                raise InputError(
+                    "The method ps-nogs needs glimpse sequences: give --sequences DIR, made by nogs sequences import."
+                )
+            supervision = load_for(args.sequences, task=task, attribute=attribute, glimpses=recipe.glimpses)
+        for method in args.method:
+            for seed in args.seeds or (recipe.seed,):
+                weight = recipe.attention.supervision_weight
+                sequences = supervision if method == "ps-nogs" else None
+                out.append(Member(method, seed=seed, attribute=attribute, sequences=sequences, weight=weight))
+    return out
+
+
+def table(folders: list[Path]) -> str:
+    """One line a network: iterations to convergence, and test accuracy at the best validation accuracy."""
+    names = [folder.as_posix().rpartition("/attention/")[2] for folder in folders]
+    width = max(map(len, names)) + 2
+    lines = [f"{'network':<{width}}{'converged at':>14}{'accuracy':>10}{'balanced':>10}{'NLL':>8}{'majority':>10}"]
+    for name, folder in zip(names, folders):
+        found = read_json(folder / "evaluation.json")
+        test = found["best"]["accuracy"]["test"]
+        converged = found["convergence"]["iterations"]
+        lines.append(
+            f"{name:<{width}}{'-' if converged is None else f'{converged:,}':>14}{test['accuracy']:>10.1%}"
+            f"{test['balanced_accuracy']:>10.1%}{test['nll']:>8.3f}{found['majority_class_accuracy']:>10.1%}"
+        )
+        if test["warning"]:
+            lines.append(f"  warning: {test['warning']}")
+    return "\n".join(lines)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, item in value.items():
+        out.update(_flat(item, f"{prefix}{name}.") if isinstance(item, dict) else {f"{prefix}{name}": item})
+    return out

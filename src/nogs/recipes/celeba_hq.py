@@ -1,0 +1,26 @@
+"""CelebA-HQ, as in section 5 of the paper: 40 attributes, one network for each, five 16 px glimpses of 224 px."""
+
+from nogs.attention.config import AttentionConfig
+from nogs.data.config import CELEBA_HQ
+from nogs.posterior.config import PosteriorConfig
+from nogs.recipes.recipe import Recipe
+
+RECIPE = Recipe(
+    name="celeba-hq",
+    glimpses=5,
+    data=CELEBA_HQ,
+    posterior=PosteriorConfig(
+        token=8,
+        width=512,
+        layers=8,
+        learning_rate=1e-3,
+        weight_decay=0.05,
+        clip=1,
+        schedule="cosine",
+        warmup=1_000,
+        batch=2_048,
+        iterations=15_000,
+        validate_every=250,
+    ),
+    attention=AttentionConfig(),
+)

@@ -1,0 +1,31 @@
+"""CUB-200-2011, as in section 5 of the paper: 200 species, five 32 px glimpses of 128 px."""
+
+from nogs.attention.config import AttentionConfig
+from nogs.data.config import CUB
+from nogs.posterior.config import PosteriorConfig
+from nogs.recipes.recipe import Recipe
+
+RECIPE = Recipe(
+    name="cub",
+    glimpses=5,
+    data=CUB,
+    posterior=PosteriorConfig(
+        token=16,
+        stem="vgg",
+        width=384,
+        layers=4,
+        heads=6,
+        dropout=0.2,
+        learning_rate=5e-4,
+        pretrained_rate=0.1,
+        weight_decay=0.05,
+        clip=1,
+        schedule="cosine",
+        warmup=200,
+        batch=512,
+        iterations=4_000,
+        validate_every=40,
+    ),
+    # the paper validates CUB once an epoch of 80 iterations, and takes convergence from the accuracy
+    attention=AttentionConfig(validate_every=80, convergence="accuracy"),
+)

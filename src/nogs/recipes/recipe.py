@@ -1,0 +1,80 @@
+"""`Recipe`: the frozen configuration of an experiment, and plain sentences for what is wrong with one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nogs.attention.config import AttentionConfig
+from nogs.data.config import DataConfig
+from nogs.posterior.config import PosteriorConfig
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import write_yaml
+
+__all__ = ["Recipe", "validated"]
+
+_WORDS = {"Input should": "must", "greater than or equal to": "at least", "less than or equal to": "at most"}
+
+
+class Recipe(BaseModel):
+    """Everything that decides an experiment's outcome. Where its files lie is said on the command line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, description="Name of the experiment, in reports and messages.")
+    seed: int = Field(default=0, ge=0, description="Seed of the random streams of training and annotation.")
+    glimpses: int = Field(default=5, ge=1, description="T: how many glimpses are taken of an image.")
+    data: DataConfig
+    posterior: PosteriorConfig = PosteriorConfig()
+    attention: AttentionConfig = AttentionConfig()
+
+    def to_yaml(self, path: Path) -> None:
+        """Write all fields to a file that `recipe` reads back as an equal recipe."""
+        write_yaml(path, self.model_dump(mode="json"))
+
+
+def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], str] = str) -> Recipe:
+    """The recipe with these values; all mistakes are named at once, each field as `spell` writes its dotted name."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        found = list(dict.fromkeys(_sentence(mistake, spell) for mistake in error.errors(include_url=False)))
+    count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
+    raise InputError(f"{source} has {count}: {'; '.join(found)}.")
+
+
+def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
+    place = mistake["loc"]
+    name = spell(".".join(str(part) for part in place))
+    message, given = mistake["msg"], mistake["input"]
+    match mistake["type"]:
+        case "missing":
+            return f"{name} is missing"
+        case "extra_forbidden":
+            close = difflib.get_close_matches(str(place[-1]), _fields(place[:-1]), n=1)
+            hint = f" (did you mean {spell('.'.join([*map(str, place[:-1]), close[0]]))}?)" if close else ""
+            return f"there is no field {name}{hint}"
+        case "value_error":  # a check of ours: its own sentence, which names the fields if there are several
+            text = str(mistake["ctx"]["error"]).rstrip(".")
+            return f"{name}: {text}" if len(place) > 1 else text
+        case "model_type" | "model_attributes_type":
+            return f"{name or 'the file'} must be a mapping of fields, not {given!r}"
+        case "int_parsing" | "int_type" | "int_from_float":
+            message = "must be a whole number"
+        case "float_parsing" | "float_type":
+            message = "must be a number"
+    for pydantic_says, we_say in _WORDS.items():
+        message = message.replace(pydantic_says, we_say)
+    return f"{name} {message}, not {given!r}"
+
+
+def _fields(place: tuple[int | str, ...]) -> list[str]:
+    """Names of the fields of the recipe's part at `place`."""
+    model: Any = Recipe
+    for part in place:
+        model = model.model_fields[part].annotation
+    return list(model.model_fields)

@@ -1,0 +1,90 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from nogs.cli import main
+
+TINY = [
+    "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "8", "--attention.validate-every", "4",
+    "--attention.hidden", "8", "--attention.batch", "16", "--attention.scales", "1", "--attention.trajectories", "3",
+    "--device", "cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    assert main(["train", "digits", "--out", str(folder), "--seeds", "0", "1", *TINY]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.mark.parametrize("best", ["accuracy", "balanced_accuracy", "nll"])
+def test_scores_are_those_that_training_wrote(run, capsys, best):
+    assert main(["evaluate", str(run), "--trajectories", "3", "--best", best, "--device", "cpu"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["network", "accuracy", "averaged", "greedy", "balanced", "NLL", "pixels"]
+    rows = [line.split() for line in lines if line.startswith("ram/")]
+    assert [row[0] for row in rows] == ["ram/seed-0", "ram/seed-1"]
+    for row in rows:
+        folder = run / "attention" / row[0]
+        at_training = json.loads((folder / "evaluation.json").read_text())["best"][best]["test"]
+        now = json.loads((folder / "evaluation-test.json").read_text())
+        assert (now["split"], now["best"], now["method"]) == ("test", best, "ram")
+        for name, value in at_training.items():
+            found = now["scores"][name]
+            assert found == (None if value is None else pytest.approx(value, rel=1e-5, abs=1e-6)), name
+        assert row[1:4] == [f"{now['scores'][f'{kind}accuracy']:.1%}" for kind in ("", "averaged_", "greedy_")]
+        if best == "accuracy":
+            locations = np.load(folder / "locations-test.npy")
+            assert np.array_equal(locations, np.load(folder / "locations.npy"))
+
+
+def test_other_split_and_number_of_trajectories(run):
+    assert main(["evaluate", str(run), "--split", "train", "--trajectories", "2", "--device", "cpu"]) == 0
+    locations = np.load(run / "attention" / "ram" / "seed-1" / "locations-train.npy")
+    assert locations.shape == (160, 2, 4, 2)
+    assert set(np.unique(locations)) <= set(range(0, 53, 4))
+    assert json.loads((run / "attention" / "ram" / "seed-1" / "evaluation-train.json").read_text())["split"] == "train"
+
+
+def refused(argv, capsys):
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("nogs: error: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_folder_without_networks_is_refused(tmp_path, capsys):
+    assert f"{tmp_path} holds no trained networks; make some with nogs train" in refused(
+        ["evaluate", str(tmp_path)], capsys
+    )
+
+
+def test_no_trajectories_are_refused(run, capsys):
+    said = refused(["evaluate", str(run), "--trajectories", "0"], capsys)
+    assert "--trajectories must be at least 1, not 0." in said
+
+
+def test_unknown_split_is_refused(run, capsys):
+    assert "--split" in refused(["evaluate", str(run), "--split", "tset"], capsys)
+
+
+def test_network_of_another_grid_is_refused(run, capsys):
+    path = run / "recipe.yaml"
+    path.write_text(path.read_text().replace("grid_spacing: 4", "grid_spacing: 8"))
+    said = refused(["evaluate", str(run)], capsys)
+    assert f"best-accuracy.safetensors was trained on another task or grid than {path} names" in said
+
+
+def test_network_that_can_not_be_read_is_named(run, capsys):
+    path = run / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
+    path.write_bytes(b"nothing")
+    assert str(path) in refused(["evaluate", str(run)], capsys)

@@ -1,0 +1,160 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tyro
+
+from nogs.cli.flags import parse, parse_with_recipe
+from nogs.recipes import recipe
+from nogs.runtime.errors import InputError
+
+
+@dataclass(frozen=True)
+class Args:
+    """Arguments of a command."""
+
+    out: Path
+    """Folder for the result."""
+    data: Path | None = None
+    """Folder of the data."""
+    rate: float = 0.5
+    """Some rate."""
+    loud: bool = False
+    """Say more."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Arguments with a position."""
+
+    source: tyro.conf.Positional[Path]
+    """Where from."""
+    out: Path = Path("x")
+    """Where to."""
+
+
+def both(*argv):
+    return parse_with_recipe(Args, list(argv), prog="nogs do", description="Do it.")
+
+
+def plain(*argv):
+    return parse(Args, list(argv), prog="nogs do", description="Do it.")
+
+
+def test_flags_fill_the_arguments():
+    assert plain("--out", "o", "--rate=2", "--loud") == Args(out=Path("o"), rate=2.0, loud=True)
+    assert plain("--out", "o", "--no-loud") == Args(out=Path("o"))
+
+
+def test_recipe_without_flags_is_itself():
+    args, found = both("cub", "--out", "o")
+    assert args == Args(out=Path("o"))
+    assert found == recipe("cub")
+
+
+def test_dotted_flags_change_the_recipe_and_data_is_still_the_folder():
+    args, found = both(
+        "digits", "--data", "d", "--data.image-size", "96", "--out", "o", "--attention.learning-rate=1e-3",
+        "--attention.flip", "--seed", "7", "--data.grid_count", "None",
+    )  # fmt: skip
+    base = recipe("digits")
+    assert args == Args(out=Path("o"), data=Path("d"))
+    assert found.data == base.data.model_copy(update={"image_size": 96})
+    assert found.attention == base.attention.model_copy(update={"learning_rate": 1e-3, "flip": True})
+    assert found.seed == 7
+
+
+def test_recipe_file_gives_the_defaults(tmp_path):
+    (tmp_path / "mine.yaml").write_text("base: digits\ndata: {count: 33}\n")
+    _, found = both(str(tmp_path / "mine.yaml"), "--out", "o", "--data.fragments", "2")
+    assert (found.name, found.data.count, found.data.fragments) == ("mine", 33, 2)
+
+
+def test_help_shows_the_defaults_of_the_recipe(capsys):
+    with pytest.raises(SystemExit) as ending:
+        both("cub", "--help")
+    assert ending.value.code == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--data.image-size INT Side of the prepared square images, in pixels. (default: 128)" in text
+    assert "--attention.learning-rate FLOAT" in text
+    assert "--out PATH Folder for the result. (required)" in text
+
+
+def test_help_without_recipe_says_how_to_see_its_flags(capsys):
+    with pytest.raises(SystemExit) as ending:
+        both("--help")
+    assert ending.value.code == 0
+    out = capsys.readouterr().out
+    assert "put it before --help to see its own flags" in out
+    assert "--out PATH" in out
+    assert "--data.image-size" not in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ((), "nogs do needs a recipe as its first argument: digits, celeba-hq, cub, folder or a .yaml file."),
+        (
+            ("--out", "o"),
+            "nogs do needs a recipe as its first argument: digits, celeba-hq, cub, folder or a .yaml file.",
+        ),
+        (("digts",), "There is no recipe 'digts' (did you mean 'digits'?); choose"),
+        (("digits",), "nogs do digits needs --out; see nogs do digits --help."),
+        (("digits", "--out"), "--out needs a value; see nogs do digits --help."),
+        (("digits", "--oot", "o"), "nogs do digits has no flag --oot; did you mean --out?"),
+        (
+            ("digits", "--out", "o", "--data.imge-size", "3"),
+            "nogs do digits has no flag --data.imge-size; did you mean --data.image-size?",
+        ),
+        (("digits", "--out", "o", "--xyzzy"), "nogs do digits has no flag --xyzzy; see nogs do digits --help."),
+        (("digits", "--out", "o", "-x"), "nogs do digits has no flag -x; see nogs do digits --help."),
+        (("digits", "--out", "o", "stray"), "nogs do digits does not know what to do with 'stray';"),
+        (("digits", "--out", "o", "--seed", "x"), "--seed must be a whole number, not 'x'; see nogs do digits --help."),
+        (("digits", "--out", "o", "--data.grid-last", "x"), "--data.grid-last must be a whole number, not 'x';"),
+        (("digits", "--out", "o", "--rate", "fast"), "--rate must be a number, not 'fast';"),
+        (
+            ("digits", "--out", "o", "--data.fit", "squeeze"),
+            "--data.fit must be one of 'crop', 'pad', 'stretch', not 'squeeze';",
+        ),
+        (
+            ("digits", "--out", "o", "--seed", "-1", "--data.image-size", "-4", "--attention.batch", "0"),
+            "Recipe 'digits' with these flags has 3 mistakes: --seed must be at least 0, not -1; "
+            "--data.image-size must be at least 1, not -4; --attention.batch must be at least 1, not 0.",
+        ),
+        (
+            ("digits", "--out", "o", "--data.glimpse", "65"),
+            "Recipe 'digits' with these flags has a mistake: A glimpse of 65 px does not fit into an image",
+        ),
+    ],
+)
+def test_mistake_is_one_sentence(argv, sentence, capsys):
+    with pytest.raises(InputError) as error:
+        both(*argv)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ((), "nogs do needs --out; see nogs do --help."),
+        (("--out", "o", "--lud"), "nogs do has no flag --lud; did you mean --loud?"),
+        (("--out", "o", "stray"), "nogs do does not know what to do with 'stray'; see nogs do --help."),
+    ],
+)
+def test_mistake_without_recipe_is_one_sentence(argv, sentence):
+    with pytest.raises(InputError) as error:
+        plain(*argv)
+    assert str(error.value) == sentence
+
+
+def test_positional_argument_is_no_flag():
+    def placed(*argv):
+        return parse(Placed, list(argv), prog="nogs do", description="Do it.")
+
+    assert placed("s", "--out", "o") == Placed(source=Path("s"), out=Path("o"))
+    with pytest.raises(InputError, match=r"^nogs do needs PATH; see nogs do --help\.$"):
+        placed()
+    with pytest.raises(InputError, match="nogs do has no flag --source"):
+        placed("--source", "s")

@@ -1,0 +1,106 @@
+import pytest
+from pydantic import ValidationError
+
+from nogs.recipes import Recipe, names, recipe
+from nogs.runtime.errors import InputError
+
+
+def write(folder, text, name="mine.yaml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", names())
+def test_built_in_recipe_reads_back_from_its_file(name, tmp_path):
+    found = recipe(name)
+    assert found.name == found.data.kind == name
+    found.to_yaml(tmp_path / "recipe.yaml")
+    assert recipe(tmp_path / "recipe.yaml") == found
+
+
+def test_built_in_grids_are_the_papers():
+    assert recipe("celeba-hq").data.grid.shape == (50, 50)
+    assert recipe("cub").data.grid.shape == (13, 13)
+    assert recipe("digits").data.grid.shape == (14, 14)
+    assert recipe("celeba-hq").glimpses == recipe("cub").glimpses == 5
+
+
+def test_recipe_is_frozen():
+    with pytest.raises(ValidationError):
+        recipe("digits").seed = 1
+
+
+def test_file_states_only_what_differs_from_its_base(tmp_path):
+    path = write(tmp_path, "base: celeba-hq\nseed: 3\ndata: {annotated: 10}\nattention: {learning_rate: 1e-3}\n")
+    found, base = recipe(path), recipe("celeba-hq")
+    assert found.name == "mine"
+    assert found.seed == 3
+    assert found.attention.learning_rate == 1e-3
+    assert found.data == base.data.model_copy(update={"annotated": 10})
+    assert found.attention.model_copy(update={"learning_rate": 3e-4}) == base.attention
+
+
+def test_file_without_base_needs_its_data(tmp_path):
+    path = write(tmp_path, "name: own\ndata: {kind: folder, image_size: 64, glimpse: 8, grid_count: 5}\n")
+    assert recipe(path).data.grid.shape == (5, 5)
+    assert isinstance(recipe(str(path)), Recipe)
+
+
+def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path):
+    path = write(
+        tmp_path,
+        "seed: -1\nglimpses: many\nextra: 1\n"
+        "data: {kind: birds, imge_size: 64, image_size: 0, glimpse: 8, grid_count: 5}\n"
+        "attention: {learning_rate: 0}\n",
+    )
+    with pytest.raises(InputError) as error:
+        recipe(path)
+    assert str(error.value) == (
+        f"{path} has 7 mistakes: seed must be at least 0, not -1; glimpses must be a whole number, not 'many'; "
+        "data.kind must be 'celeba-hq', 'cub', 'folder' or 'digits', not 'birds'; "
+        "data.image_size must be at least 1, not 0; there is no field data.imge_size (did you mean data.image_size?); "
+        "attention.learning_rate must be greater than 0, not 0; there is no field extra."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name: x\n", "has a mistake: data is missing."),
+        ("name: x\ndata: 3\n", "has a mistake: data must be a mapping of fields, not 3."),
+        ("- 1\n", "must hold a recipe's fields (name, data, ...), but holds [1]."),
+        ("", "must hold a recipe's fields (name, data, ...), but holds None."),
+        (
+            "base: celeba\n",
+            "base is 'celeba' (did you mean 'celeba-hq'?); it must be digits, celeba-hq, cub or folder.",
+        ),
+        ("base: [cub]\n", "base is ['cub'] (did you mean 'cub'?); it must be digits, celeba-hq, cub or folder."),
+        ("a: [", "is not valid YAML"),
+        (
+            "base: digits\ndata: {glimpse: 80}\n",
+            "has a mistake: A glimpse of 80 px does not fit into an image of 64 x 64 px",
+        ),
+    ],
+)
+def test_mistake_in_a_file_is_one_sentence(tmp_path, text, sentence):
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        recipe(path)
+    assert str(error.value).startswith(str(path))
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_recipe_names_the_closest():
+    with pytest.raises(InputError) as error:
+        recipe("celebahq")
+    assert str(error.value) == (
+        "There is no recipe 'celebahq' (did you mean 'celeba-hq'?); "
+        "choose digits, celeba-hq, cub or folder, or a .yaml file."
+    )
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nothing\.yaml"):
+        recipe(tmp_path / "nothing.yaml")
