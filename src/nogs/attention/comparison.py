@@ -134,7 +134,8 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
     places = {(n.attribute, n.seed) for n in networks}
     majorities = [_of_place(networks, place).majority for place in sorted(places, key=str)]
     out["majority_class_accuracy"] = float(np.mean(majorities))
-    out["horizons"] = [horizon * tenth // 10 for tenth in range(1, 11)]
+    validations = networks[0].iterations
+    out["horizons"] = sorted({validations[-(-len(validations) * tenth // 10) - 1] for tenth in range(1, 11)})
     out["converged_by_horizon"] = by_horizon(networks, out["horizons"])
     for method in dict.fromkeys(n.method for n in networks):
         own = [n for n in networks if n.method == method]

@@ -1,0 +1,85 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nogs.attention.comparison import Learned, by_horizon, compare, curves_json, measure, read_run, table, tasks_table
+from nogs.report import convergence_figure, curves_figure
+from nogs.runtime.errors import InputError
+
+STEPS = (100, 200, 300, 400)
+
+
+def network(method="ram", attribute="Smiling", seed=0, nll=(0.6, 0.5, 0.41, 0.4), accuracy=0.7):
+    curves = {"nll": tuple(nll), "accuracy": (0.5,) * len(nll), "balanced_accuracy": (0.5,) * len(nll)}
+    test = {"accuracy": accuracy, "averaged_accuracy": accuracy, "balanced_accuracy": 0.5, "nll": nll[-1]}
+    return Learned(method, attribute, seed, "nll", STEPS[: len(nll)], curves, test, majority=0.55)
+
+
+def test_a_network_is_measured_against_its_own_and_the_references_best():
+    found = measure(network("ps-nogs, weight 1", nll=(0.5, 0.39, 0.3, 0.305)), network())
+    assert found["converged"] == 300  # 0.3 + 0.01 is first met there
+    assert found["reached"] == 200  # ram's best is 0.4
+    never = measure(network("ps-nogs, weight 1", nll=(0.6, 0.6, 0.5, 0.45)), network())
+    assert np.isnan(never["reached"])
+
+
+def test_means_are_over_tasks_of_means_over_seeds_and_differences_are_paired():
+    rams = [network(attribute=a, seed=s, accuracy=x) for a, s, x in (("A", 0, 0.6), ("A", 1, 0.8), ("B", 0, 0.5))]
+    others = [replace(n, method="ps", test={**n.test, "accuracy": n.test["accuracy"] + 0.1}) for n in rams]
+    found = compare([*rams, *others], resamples=200)
+    assert found["methods"]["ram"]["mean"]["accuracy"][0] == pytest.approx((0.7 + 0.5) / 2)
+    mean, low, high = found["methods"]["ps"]["difference"]["accuracy"]
+    assert mean == pytest.approx(low) == pytest.approx(high) == pytest.approx(0.1)
+    assert found["methods"]["ram"]["difference"] is None
+    assert found["tasks"]["A"]["ps"]["accuracy"] == pytest.approx(0.8)
+    assert found["majority_class_accuracy"] == pytest.approx(0.55)
+
+
+def test_the_bootstrap_interval_has_the_width_of_the_standard_error_over_tasks():
+    values = np.random.default_rng(0).normal(0.7, 0.05, 40)
+    found = compare([network(attribute=str(n), accuracy=x) for n, x in enumerate(values)], resamples=4000)
+    _, low, high = found["methods"]["ram"]["mean"]["accuracy"]
+    assert high - low == pytest.approx(2 * 1.96 * values.std() / np.sqrt(40), rel=0.1)
+
+
+def test_a_network_that_never_reaches_the_reference_counts_with_the_horizon():
+    found = compare([network(), network("ps", nll=(0.6, 0.6, 0.5, 0.45))], resamples=10)
+    assert found["methods"]["ps"]["never_reached"] == 1
+    assert found["methods"]["ps"]["mean"]["reached"][0] == 400
+
+
+def test_a_shorter_horizon_gives_the_convergence_of_the_shorter_run():
+    found = by_horizon([network()], [200, 400])
+    assert found == {"ram": [measure(network(nll=(0.6, 0.5)), None)["converged"], 300]}
+
+
+def test_networks_of_different_horizons_or_given_twice_are_refused():
+    with pytest.raises(InputError, match=r"trained for 300, 400 iterations; .* compare networks of one"):
+        compare([network(), network("ps", nll=(0.6, 0.5, 0.4))])
+    with pytest.raises(InputError, match="same method, attribute and seed"):
+        compare([network(), network()])
+
+
+def test_curves_are_read_back_as_they_were_written(tmp_path):
+    networks = [network(), network("ps", seed=1, nll=(0.6, None, 0.5, 0.45))]
+    (tmp_path / "curves.json").write_text(curves_json(networks))
+    again = read_run(tmp_path / "curves.json")
+    assert curves_json(again) == curves_json(networks)
+    assert np.isnan(again[1].curve("nll")[1])
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(InputError, match=r"other\.json is not a curves\.json"):
+        read_run(tmp_path / "other.json")
+
+
+def test_tables_and_figures_show_every_method_and_task():
+    networks = [network(attribute=a) for a in "AB"] + [network("ps", attribute=a, accuracy=0.8) for a in "AB"]
+    found = compare(networks, resamples=10)
+    text = table(found)
+    assert "| ram | 2 |" in text
+    assert "+10.00 %" in text
+    assert "55.00 %" in text
+    assert tasks_table(found).count("80.00 %") == 2
+    labels = [t.get_text() for t in convergence_figure(found).axes[0].get_xticklabels()]
+    assert sorted(labels) == ["A", "B"]
+    assert len(curves_figure(networks).axes) == 2

@@ -1,0 +1,25 @@
+import json
+
+from nogs.cli import main
+
+TINY = [
+    "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "4", "--attention.validate-every", "2",
+    "--attention.hidden", "8", "--attention.batch", "16", "--attention.trajectories", "1", "--device", "cpu",
+]  # fmt: skip
+
+
+def test_runs_are_compared_from_their_folders_and_again_from_the_curves(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["train", "digits", "--out", str(run), "--seeds", "0", "1", *TINY]) == 0
+    assert main(["compare", str(run), "--out", str(tmp_path / "first")]) == 0
+    assert "| ram | 2 |" in capsys.readouterr().out
+    made = {path.name for path in (tmp_path / "first").iterdir()}
+    assert made >= {"table.md", "attributes.md", "curves.json", "comparison.json", "convergence.png", "curves.svg"}
+    assert main(["compare", str(tmp_path / "first" / "curves.json"), "--out", str(tmp_path / "second")]) == 0
+    numbers = [json.loads((tmp_path / name / "comparison.json").read_text()) for name in ("first", "second")]
+    assert numbers[0] == numbers[1]
+
+
+def test_a_folder_without_networks_is_refused(tmp_path, capsys):
+    assert main(["compare", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert "holds no trained networks; make some with nogs train" in capsys.readouterr().err
