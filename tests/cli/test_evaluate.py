@@ -5,12 +5,19 @@ import numpy as np
 import pytest
 
 from nogs.cli import main
+from nogs.cli.demo import one_thread
 
 TINY = [
     "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "8", "--attention.validate-every", "4",
     "--attention.hidden", "8", "--attention.batch", "16", "--attention.scales", "1", "--attention.trajectories", "3",
     "--device", "cpu",
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 import miniature
 from nogs.attention.training import Trainer
 from nogs.cli import main
+from nogs.cli.demo import one_thread
 from nogs.data import load_task
 from nogs.recipes import recipe
 from nogs.sequences import Sequences, save
@@ -22,6 +23,12 @@ glimpses: 3
 data: {image_size: 32, glimpse: 8, grid_count: 5, grid_last: null, annotated: 12}
 attention: {hidden: 8, batch: 8, iterations: 6, validate_every: 3, trajectories: 2, learning_rate: 0.001}
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    with one_thread():
+        yield
 
 
 @pytest.fixture

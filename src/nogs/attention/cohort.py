@@ -77,7 +77,7 @@ class Cohort:
         self.seed_of = torch.tensor([seeds.index(member.seed) for member in members], device=device)
         self.keys = {
             purpose: torch.tensor([streams.key(seed, purpose) for seed in seeds], device=device)[:, None]
-            for purpose in ("flips", "locations", "evaluation")
+            for purpose in ("flips", "locations")
         }
         self.order = torch.zeros(len(seeds), len(self.training), dtype=torch.int64, device=device)
 

@@ -65,7 +65,10 @@ class Evaluator:
         self.samples = 1 if greedy else trajectories
         self.rows = torch.from_numpy(cohort.task.rows(split)).to(cohort.device)
         total = len(self.rows) * self.samples
-        self.chunk = max(1, min(total, LIMIT.get(cohort.device.type, LIMIT["cpu"]) // len(networks)))
+        limit = LIMIT.get(cohort.device.type, LIMIT["cpu"]) // len(networks)
+        if networks.architecture.embedder == "release":  # normalises by the chunk, which must not depend on neighbours
+            limit = 256
+        self.chunk = max(1, min(total, limit))
         self.start = torch.zeros((), dtype=torch.int64, device=cohort.device)
         key = torch.tensor([streams.key(seed, "evaluation", split) for seed in cohort.seeds], device=cohort.device)
 

@@ -153,13 +153,10 @@ class Trainer:
                 if config.supervision_schedule != "constant":
                     self.weight.copy_(full_weight * supervision_share(config, iteration))
                 step()
+                bar.advance()
                 done = iteration + 1
                 if done % config.validate_every == 0 or done == config.iterations:
-                    accuracy = self.log(metrics, done)
-                    bar.advance(
-                        done - max(first, (done - 1) // config.validate_every * config.validate_every),
-                        accuracy=accuracy,
-                    )
+                    bar.advance(0, accuracy=self.log(metrics, done))
                     if len(self.failed) == len(self.members):
                         break
                     if done % (config.validate_every * config.save_every) == 0 and done < config.iterations:

@@ -73,7 +73,7 @@ def train(argv: list[str]) -> None:
 
 
 def check_recipe(recipe: Recipe, *, run: Path) -> None:
-    """Refuse a run's folder that was made with another recipe; the first field that differs is named."""
+    """Refuse a run's folder whose networks were begun with another recipe; the first field that differs is named."""
     from nogs.recipes import recipe as read_recipe
 
     path = run / "recipe.yaml"
@@ -81,7 +81,8 @@ def check_recipe(recipe: Recipe, *, run: Path) -> None:
         return
     before, now = _flat(read_recipe(str(path)).model_dump()), _flat(recipe.model_dump())
     for name in before:
-        if before[name] != now[name] and name != "attention.save_every":
+        used = name in ("name", "glimpses") or name.startswith(("data.", "attention."))
+        if used and before[name] != now[name] and name != "attention.save_every":
             raise InputError(
                 f"{run} was begun with {name} = {before[name]!r}, not {now[name]!r}; choose another --out, or the same "
                 "recipe and flags to go on with it."
