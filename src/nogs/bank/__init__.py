@@ -1,0 +1,22 @@
+"""The image bank of section 4: many plausible images, to complete glimpses with.
+
+In: a task, and a generator of images (StyleGAN, FineGAN, one trained here, the training images themselves, ...). Out: a
+`Bank` of uint8 images, their PCA and their codes (Eqs. 14-16), none of which shows a held-out image.
+"""
+
+from nogs.bank.bank import Bank, make_bank
+from nogs.bank.build import build_bank, load_bank, verify_bank
+from nogs.bank.config import BankConfig, TrainedConfig
+from nogs.bank.generators import Generator, make_generator
+
+__all__ = [
+    "Bank",
+    "BankConfig",
+    "Generator",
+    "TrainedConfig",
+    "build_bank",
+    "load_bank",
+    "make_bank",
+    "make_generator",
+    "verify_bank",
+]

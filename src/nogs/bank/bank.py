@@ -1,0 +1,107 @@
+"""`Bank`: images to complete glimpses with, their PCA and codes, and where they came from; and the files of codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nogs.bank.pca import LARGEST_CODE, PCA
+from nogs.bank.store import Images, ResidentImages, stored_blocks
+from nogs.runtime import progress
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_array, read_json, save_array, write_json
+from nogs.runtime.fingerprint import file_digest, fingerprint
+
+__all__ = ["Bank", "encode_bank", "make_bank", "read_codes"]
+
+CODES = "codes"
+PCA_FILE = "pca.safetensors"
+
+
+@dataclass(frozen=True)
+class Bank:
+    """N images with their codes. `codes` and `pca` are on the device that computes; `images` may be anywhere."""
+
+    images: Images
+    pca: PCA
+    codes: Float[Tensor, "N C"]
+    about: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where proposals are computed."""
+        return self.codes.device
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with anything that could change a completion."""
+        return str(self.about["fingerprint"])
+
+
+def make_bank(pixels: Tensor, *, pca: PCA, about: dict[str, Any] | None = None) -> Bank:
+    """A bank of images that are in memory already, on their device."""
+    pca = pca.to(pixels.device)
+    blocks = [_halves(pca.encode(block)) for _, block in stored_blocks(ResidentImages(pixels), block=512)]
+    codes = torch.cat(blocks)
+    about = {"fingerprint": fingerprint("bank in memory", codes), **(about or {})}
+    return Bank(ResidentImages(pixels), pca, on_device(codes, pixels.device), about)
+
+
+def encode_bank(images: Images, pca: PCA, *, folder: Path, block: int, device: torch.device) -> None:
+    """The second pass: float16 codes of every image, a file for each `block` images; files that are there are kept."""
+    pca = pca.to(device)
+    mark = file_digest(folder / PCA_FILE)
+    path = folder / CODES / "manifest.json"
+    record: dict[str, Any] = read_json(path) if path.exists() else {}
+    if record.get("pca") != mark or record.get("block") != block:
+        record = {"pca": mark, "block": block, "files": []}
+    start = sum(entry["images"] for entry in record["files"])
+    with progress.track("encoding the bank", total=len(images), unit="images", start=start) as bar:
+        for first in range(start, len(images), block):
+            rows = range(first, min(first + block, len(images)))
+            part = [
+                _halves(pca.encode(images.read(np.arange(n, min(n + 512, rows.stop))).to(device))).cpu()
+                for n in range(rows.start, rows.stop, 512)
+            ]
+            file = folder / CODES / f"{len(record['files']):05}.npy"
+            save_array(file, torch.cat(part).numpy())
+            record["files"].append({"file": file.name, "images": len(rows), "digest": file_digest(file)})
+            write_json(path, record)
+            bar.advance(len(rows))
+
+
+def read_codes(folder: Path) -> Float[Tensor, "N C"]:
+    """The codes of a bank's folder, checked; float16."""
+    record = read_json(folder / CODES / "manifest.json")
+    parts = []
+    if file_digest(folder / PCA_FILE) != record["pca"]:
+        raise InputError(f"{folder / PCA_FILE} has changed since the bank was built; build the bank again.")
+    for entry in record["files"]:
+        path = folder / CODES / entry["file"]
+        if file_digest(path) != entry["digest"]:
+            raise InputError(f"{path} has changed since the bank was built; build the bank again.")
+        parts.append(torch.from_numpy(load_array(path)))
+    return torch.cat(parts)
+
+
+def on_device(codes: Float[Tensor, "N C"], device: torch.device) -> Float[Tensor, "N C"]:
+    """Codes as the device multiplies them fastest: float16 on a GPU, float32 on a CPU."""
+    return codes.to(device, torch.float16 if device.type == "cuda" else torch.float32)
+
+
+def _halves(codes: Tensor) -> Tensor:
+    largest = float(codes.abs().max()) if len(codes) else 0.0
+    if not largest < LARGEST_CODE:
+        raise InputError(
+            f"A code of {largest:.0f} is too large for float16; bank.pixel_std is far below the images' own deviation."
+        )
+    return codes.half()

@@ -1,0 +1,292 @@
+"""Building a bank into a folder, resumable at any moment; loading and verifying one.
+
+bank/stage.json, done.json          what it was built from
+bank/generator.safetensors          the generator trained here, if there is one
+bank/images/                        shards of images, or `probe.npy` where only their numbers are kept
+bank/pca.safetensors, codes/        principal components, float16 codes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from nogs.bank.bank import PCA_FILE, Bank, encode_bank, on_device, read_codes
+from nogs.bank.config import BankConfig
+from nogs.bank.generators import Generator, make_generator
+from nogs.bank.leaks import Duplicates, allowed_rows
+from nogs.bank.pca import fit_pca, load_pca, save_pca
+from nogs.bank.store import Images, Shards, resident
+from nogs.data.task import Task
+from nogs.runtime import progress
+from nogs.runtime.device import pick_device
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_array, read_json, save_array, write_json
+from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.stage import Stage
+
+__all__ = ["SeededImages", "build_bank", "load_bank", "verify_bank"]
+
+_PROBED = 8  # images kept of a bank of numbers, to tell whether the generator still makes the same
+
+
+class SeededImages:
+    """Images of which only the generator's numbers are kept; each is made anew whenever it is read."""
+
+    def __init__(self, generator: Generator, numbers: Int64[np.ndarray, " N"], *, seed: int, batch: int) -> None:
+        self.generator, self.numbers, self.seed, self.batch = generator, numbers, seed, batch
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in px."""
+        return self.generator.size
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def read(self, rows: Int64[np.ndarray, " n"]) -> UInt8[Tensor, "n H W 3"]:
+        """The images of these rows, generated `batch` at a time."""
+        wanted = self.numbers[rows]
+        parts = [
+            self.generator.generate(wanted[first : first + self.batch], seed=self.seed).cpu()
+            for first in range(0, len(wanted), self.batch)
+        ]
+        return torch.cat(parts) if parts else torch.empty((0, *self.size, 3), dtype=torch.uint8)
+
+
+def build_bank(
+    task: Task, *, config: BankConfig, folder: Path, source: Path | None = None, device: str = "auto"
+) -> dict[str, Any]:
+    """Build the bank of a task into `folder`, or go on with it; returns what `done.json` says about it."""
+    where = pick_device(device)
+    folder = Path(folder)
+    if config.generator == "trained" and source is None:
+        source = _train(task, config, folder, where)
+    generator = make_generator(config, task=task, source=source, device=where)
+    if generator.size != (task.grid.height, task.grid.width):
+        raise ValueError(f"The generator makes {generator.size} px, not the task's {task.grid.height} px.")
+    mark = fingerprint(config, generator.fingerprint, task.fingerprint)
+    stage = Stage(folder, name="bank", fingerprint=mark)
+    stage.check_folder()
+    if stage.done:
+        return dict(read_json(folder / "done.json"))
+    stage.begin()
+    check = Duplicates.of(task, rms=config.duplicate_rms, device=where)
+    images: Images
+    if config.keep == "images":
+        images = _write_images(generator, check, config, folder / "images")
+    else:
+        images = _write_numbers(generator, check, config, folder / "images")
+    if len(images) <= config.components:
+        raise InputError(
+            f"The bank got {len(images)} images, too few for bank.components = {config.components}; lower the latter."
+        )
+    if not (folder / PCA_FILE).exists():
+        with progress.track("fitting the PCA", total=len(images), unit="images") as bar:
+            pca = fit_pca(
+                images,
+                components=config.components,
+                centre=config.pixel_mean,
+                scale=config.pixel_std,
+                seed=config.seed,
+                device=where,
+                advance=bar.advance,
+            )
+        save_pca(folder / PCA_FILE, pca)
+    pca = load_pca(folder / PCA_FILE, device=where)
+    encode_bank(images, pca, folder=folder, block=1 << 15, device=where)
+    dropped = read_json(folder / "images" / "build.json")["dropped"] if config.keep == "seeds" else _dropped(images)
+    stage.finish(
+        images=len(images),
+        generator=config.generator,
+        generator_fingerprint=generator.fingerprint,
+        near_duplicates_left_out=len(dropped),
+        explained_variance=round(pca.explained, 5),
+        task=task.fingerprint,
+        config=config.model_dump(mode="json"),
+    )
+    return dict(read_json(folder / "done.json"))
+
+
+def load_bank(
+    folder: Path,
+    *,
+    device: str = "auto",
+    on_gpu: bool = True,
+    task: Task | None = None,
+    source: Path | None = None,
+) -> Bank:
+    """The bank in a folder, with its codes on `device`, and its images too if `on_gpu` and the device is a GPU.
+
+    Every image is checked when it is read. A bank that keeps only numbers needs its task, and `source` as it was built.
+    """
+    folder, where = Path(folder), pick_device(device)
+    about = _about(folder)
+    config = BankConfig.model_validate(about["config"])
+    images: Images
+    if config.keep == "images":
+        images = Shards.open(folder / "images")
+    else:
+        images = _open_numbers(folder, config, about, task, source, where)
+    if len(images) != about["images"]:
+        raise InputError(
+            f"{folder} holds {len(images)} images, not the {about['images']} of done.json; build it again."
+        )
+    codes = read_codes(folder)
+    if len(codes) != len(images):
+        raise InputError(f"{folder} holds {len(codes)} codes for {len(images)} images; build the bank again.")
+    if on_gpu and where.type == "cuda":
+        with progress.track("loading the bank", total=len(images), unit="images") as bar:
+            images = resident(images, device=where, advance=bar.advance)
+    return Bank(images, load_pca(folder / PCA_FILE, device=where), on_device(codes, where), about)
+
+
+def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None) -> list[str]:
+    """Check counts and every checksum of a bank; each damage is one sentence, none means that the bank is whole."""
+    folder = Path(folder)
+    about = _about(folder)
+    problems = []
+    try:
+        codes = read_codes(folder)
+        if len(codes) != about["images"]:
+            problems.append(
+                f"{folder / 'codes'} holds {len(codes)} codes, not {about['images']}; build the bank again."
+            )
+    except InputError as error:
+        problems.append(str(error))
+    if about["config"]["keep"] == "images":
+        store = Shards.open(folder / "images")
+        if len(store) != about["images"]:
+            problems.append(f"{folder / 'images'} holds {len(store)} images, not {about['images']}; build it again.")
+        problems += store.verify(advance=advance)
+    return problems
+
+
+def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -> Path:
+    """The generator trained here on the images that it may see; one that is there with the same fields is kept."""
+    from nogs.bank.generators.trained import Trained, train_generator
+
+    path = folder / "generator.safetensors"
+    rows = allowed_rows(task, rms=config.duplicate_rms, device=device)
+    if path.exists():
+        about = Trained.load(path).about
+        if about["config"] == config.trained.model_dump(mode="json") and about["ids"] == [
+            task.ids[row] for row in rows
+        ]:
+            return path
+        raise InputError(f"{path} was trained with other fields or images; choose another folder or delete it.")
+    train_generator(task, rows, config=config.trained, seed=config.seed, device=device).save(path)
+    return path
+
+
+def _write_images(generator: Generator, check: Duplicates, config: BankConfig, folder: Path) -> Shards:
+    """Generate until there are `count` images that are no near-duplicates, a shard at a time."""
+    store = Shards.create(folder, size=generator.size)
+    per_shard = max(1, (config.shard_mib << 20) // (3 * generator.size[0] * generator.size[1]))
+    number = store.notes[-1]["next"] if store.notes else 0
+    with progress.track("generating the bank", total=config.count, unit="images", start=len(store)) as bar:
+        while len(store) < config.count and not _exhausted(generator, number):
+            wanted = min(per_shard, config.count - len(store))
+            parts, dropped, held = [], [], 0
+            while held < wanted and not _exhausted(generator, number):
+                numbers = _next_numbers(generator, number, min(config.batch, wanted - held))
+                images = generator.generate(numbers, seed=config.seed)
+                bad = check(images).cpu().numpy()
+                parts.append(images.cpu().numpy()[~bad])
+                dropped += numbers[bad].tolist()
+                number, held = int(numbers[-1]) + 1, held + len(parts[-1])
+                bar.advance(len(parts[-1]))
+                _refuse_hopeless(len(dropped), held)
+            if held:
+                store.append(np.concatenate(parts), next=number, dropped=dropped)
+    return store
+
+
+def _write_numbers(generator: Generator, check: Duplicates, config: BankConfig, folder: Path) -> SeededImages:
+    """The numbers of `count` images that are no near-duplicates; the first few images are kept as a probe."""
+    path = folder / "build.json"
+    record: dict[str, Any] = read_json(path) if path.exists() else {"next": 0, "dropped": []}
+    number, dropped = int(record["next"]), list(record["dropped"])
+    with progress.track("checking the bank", total=config.count, unit="images", start=number - len(dropped)) as bar:
+        while number - len(dropped) < config.count and not _exhausted(generator, number):
+            for _ in range(64):
+                left = config.count - (number - len(dropped))
+                if not left or _exhausted(generator, number):
+                    break
+                numbers = _next_numbers(generator, number, min(config.batch, left))
+                bad = check(generator.generate(numbers, seed=config.seed)).cpu().numpy()
+                dropped += numbers[bad].tolist()
+                number = int(numbers[-1]) + 1
+                bar.advance(int((~bad).sum()))
+                _refuse_hopeless(len(dropped), number - len(dropped))
+            write_json(path, {"next": number, "dropped": dropped})
+    made = SeededImages(generator, _kept(number, dropped), seed=config.seed, batch=config.batch)
+    save_array(folder / "probe.npy", made.read(np.arange(min(_PROBED, len(made)))).numpy())
+    return made
+
+
+def _open_numbers(
+    folder: Path,
+    config: BankConfig,
+    about: dict[str, Any],
+    task: Task | None,
+    source: Path | None,
+    device: torch.device,
+) -> SeededImages:
+    if task is None:
+        raise InputError(f"{folder} keeps only the numbers of its images; give its task, to generate them anew.")
+    trained = folder / "generator.safetensors"
+    generator = make_generator(
+        config, task=task, source=source or (trained if trained.exists() else None), device=device
+    )
+    record = read_json(folder / "images" / "build.json")
+    numbers = _kept(record["next"], record["dropped"])
+    made = SeededImages(generator, numbers, seed=config.seed, batch=config.batch)
+    probe = load_array(folder / "images" / "probe.npy").astype(np.int16)
+    # another device may round differently, another generator makes other pictures
+    if np.abs(made.read(np.arange(len(probe))).numpy() - probe).mean() > 1:
+        raise InputError(f"The generator does not make the images that {folder} was built with; give its own --source.")
+    return made
+
+
+def _next_numbers(generator: Generator, first: int, wanted: int) -> Int64[np.ndarray, " n"]:
+    last = first + wanted if generator.count is None else min(first + wanted, generator.count)
+    return np.arange(first, last)
+
+
+def _exhausted(generator: Generator, number: int) -> bool:
+    return generator.count is not None and number >= generator.count
+
+
+def _refuse_hopeless(dropped: int, held: int) -> None:
+    if dropped > 1000 and dropped > 4 * held:
+        raise InputError(
+            f"Of {dropped + held} generated images, {dropped} are near-duplicates of held-out ones; the generator "
+            "repeats them, or bank.duplicate_rms is too large."
+        )
+
+
+def _kept(following: int, dropped: list[int]) -> Int64[np.ndarray, " N"]:
+    numbers = np.arange(following)
+    return numbers[~np.isin(numbers, dropped)]
+
+
+def _dropped(images: Images) -> list[int]:
+    assert isinstance(images, Shards)
+    return [number for note in images.notes for number in note["dropped"]]
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    path = folder / "done.json"
+    if not path.exists():
+        raise InputError(f"{folder} holds no finished bank; run nogs bank build.")
+    about = read_json(path)
+    if not isinstance(about, dict) or about.get("stage") != "bank" or "config" not in about:
+        raise InputError(f"{path} does not describe a bank; build the bank again.")
+    return about

@@ -1,0 +1,73 @@
+"""The fields of a bank: which generator makes its images, how many, and how they are kept and coded."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+GeneratorName = Literal[
+    "training-images", "trained", "digits", "stylegan", "finegan", "folder", "exported", "diffusers"
+]
+
+
+class TrainedConfig(BaseModel):
+    """The generator that is trained here: an autoencoder, and flow matching in its latent space."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    latent_channels: int = Field(16, ge=1)
+    """Channels of the latent map, whose sides are an eighth of the image's."""
+    autoencoder_width: int = Field(64, ge=8)
+    """Channels of the autoencoder at the image's own size; twice and four times as many further in."""
+    autoencoder_iterations: int = Field(6_000, ge=1)
+    """Training steps of the autoencoder."""
+    width: int = Field(512, ge=32)
+    """Width of the transformer that learns the flow; a multiple of 64, or 32."""
+    depth: int = Field(12, ge=1)
+    """Its layers."""
+    iterations: int = Field(40_000, ge=1)
+    """Training steps of the flow."""
+    batch: int = Field(256, ge=1)
+    """Images a step (an eighth as many for the autoencoder)."""
+    learning_rate: float = Field(3e-4, gt=0)
+    """AdamW's largest step size."""
+    steps: int = Field(40, ge=1)
+    """Heun steps from noise to an image."""
+
+
+class BankConfig(BaseModel):
+    """The image bank; the defaults are made for a task of one's own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    generator: GeneratorName = "training-images"
+    """What makes the images: the task's training images (changed a little), a generator trained on them, the digits
+    renderer, StyleGAN or FineGAN with their public weights, a folder of pictures, an exported module, diffusers."""
+    count: int = Field(100_000, ge=2)
+    """Images in the bank."""
+    seed: int = 0
+    """Seed of the images."""
+    keep: Literal["images", "seeds"] = "images"
+    """Keep the images on disk, or only their numbers, to be generated anew whenever they are needed."""
+    shard_mib: int = Field(256, ge=1)
+    """Size of a file of images in MiB."""
+    batch: int = Field(64, ge=1)
+    """Images generated together."""
+    components: int = Field(256, ge=1)
+    """Principal components of a code."""
+    pixel_mean: tuple[float, float, float] = IMAGENET_MEAN
+    """Subtracted from pixels in [0, 1], by channel, before distances are taken."""
+    pixel_std: tuple[float, float, float] = IMAGENET_STD
+    """Then divided by; it gives v its meaning."""
+    duplicate_rms: float = Field(4.0, ge=0)
+    """A bank image this close (grey levels, root mean square of 16 x 16 means) to a held-out one is left out."""
+    shift: int = Field(8, ge=0)
+    """training-images: largest shift of a changed copy in px."""
+    colour: float = Field(0.1, ge=0, lt=1)
+    """training-images: largest relative change of a channel's brightness in a changed copy."""
+    latent: int = Field(512, ge=1)
+    """exported: numbers that the module takes, drawn from N(0, 1); it gives [n, 3, H, W] in -1..1."""
+    trained: TrainedConfig = TrainedConfig()

@@ -1,0 +1,103 @@
+"""Generators of bank images, p(I): anything that gives image number i of a stream, whatever was asked before.
+
+In: numbers of images and a seed. Out: uint8 images of one size. An image depends on its number and the seed alone, so
+that a build can be resumed, and images be made anew instead of being kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from nogs.bank.config import BankConfig
+from nogs.data.task import Task
+from nogs.runtime.errors import InputError
+
+__all__ = ["Generator", "make_generator"]
+
+_NEEDS = {
+    "stylegan": "its public weights",
+    "finegan": "its public weights",
+    "exported": "the exported module",
+    "diffusers": "the pipeline's folder",
+    "folder": "a folder of pictures",
+    "trained": "the trained generator",
+}
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """A source of images."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in px."""
+
+    @property
+    def count(self) -> int | None:
+        """How many different images there are; None for any number."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with anything that could change an image."""
+
+    def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
+        """The images of these numbers."""
+
+
+def make_generator(
+    config: BankConfig, *, task: Task, source: Path | None = None, device: torch.device | str = "cpu"
+) -> Generator:
+    """The generator that `config` names; `source` is its file or folder of weights or pictures, if it needs one."""
+    size, device = task.grid.height, torch.device(device)
+    if config.generator in _NEEDS:
+        if source is None:
+            raise InputError(f"The generator {config.generator!r} needs {_NEEDS[config.generator]}; give --source.")
+        if not Path(source).exists():
+            raise InputError(f"There is no {source}; give --source {_NEEDS[config.generator]}.")
+    match config.generator:
+        case "training-images":
+            from nogs.bank.generators.pictures import TrainingImages
+            from nogs.bank.leaks import allowed_rows
+
+            rows = allowed_rows(task, rms=config.duplicate_rms, device=device)
+            return TrainingImages(task, rows, shift=config.shift, colour=config.colour)
+        case "digits":
+            from nogs.bank.generators.pictures import Digits
+
+            return Digits(image_size=size)
+    assert source is not None
+    match config.generator:
+        case "folder":
+            from nogs.bank.generators.pictures import Folder
+
+            return Folder(source, image_size=size)
+        case "stylegan":
+            from nogs.bank.generators.stylegan import StyleGAN
+
+            return StyleGAN.load(source, image_size=size, device=device)
+        case "finegan":
+            from nogs.bank.generators.finegan import FineGAN
+
+            return FineGAN.load(source, image_size=size, device=device)
+        case "exported":
+            from nogs.bank.generators.exported import Exported
+
+            return Exported(source, latent=config.latent, image_size=size, device=device)
+        case "diffusers":
+            from nogs.bank.generators.exported import Diffusers
+
+            return Diffusers(source, image_size=size, device=device)
+    from nogs.bank.generators.trained import Trained
+    from nogs.bank.leaks import refuse_ids
+
+    trained = Trained.load(source, device=device)
+    if trained.size != (size, size):
+        raise InputError(f"{source} makes images of {trained.size} px, but the task's are {size} px; train it again.")
+    refuse_ids(trained.ids, task, what=f"The generator {source}")
+    return trained

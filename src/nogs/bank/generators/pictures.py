@@ -1,0 +1,116 @@
+"""Generators that need no network: the task's own training images, the digits renderer, a folder of pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from nogs.data.digits import render_digits
+from nogs.data.images import Preparation, decode
+from nogs.data.task import Task
+from nogs.runtime.errors import InputError
+from nogs.runtime.fingerprint import files_fingerprint, fingerprint
+from nogs.runtime.streams import numpy_stream
+
+__all__ = ["Digits", "Folder", "TrainingImages"]
+
+_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+
+
+class TrainingImages:
+    """Training images of a task: first each as it is, then copies that are mirrored, moved and recoloured a little."""
+
+    count = None
+
+    def __init__(self, task: Task, rows: Int64[np.ndarray, " n"], *, shift: int, colour: float) -> None:
+        self._task, self.rows, self.shift, self.colour = task, rows, shift, colour
+        self.size = (task.grid.height, task.grid.width)
+        self.ids = tuple(task.ids[row] for row in rows)
+        if not len(rows):
+            raise InputError(f"Task {task.name!r} leaves no training image for a bank; lower data.annotated.")
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the task, the rows and the changes."""
+        return fingerprint("training-images", self._task.fingerprint, self.rows, self.shift, self.colour)
+
+    def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
+        """Image number i shows training image i modulo their number, changed from the second round on."""
+        images = np.array(self._task.images[self.rows[np.asarray(numbers) % len(self.rows)]])
+        for n, number in enumerate(numbers):
+            if number >= len(self.rows):
+                images[n] = self._changed(images[n], numpy_stream(seed, "training images", str(number)))
+        return torch.from_numpy(images)
+
+    def _changed(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        if random.random() < 0.5:
+            image = image[:, ::-1]
+        reach = min(self.shift, min(self.size) - 1)
+        if reach:
+            top, left = random.integers(0, 2 * reach + 1, 2)
+            image = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
+            image = image[top : top + self.size[0], left : left + self.size[1]]
+        gain = 1 + self.colour * random.uniform(-1, 1, 3)
+        return np.rint(image * gain).clip(0, 255).astype(np.uint8)
+
+
+class Digits:
+    """Images like the embedded task's, of the source digits that train its posterior; none shows a held-out digit."""
+
+    count = None
+
+    def __init__(self, *, image_size: int, fragments: int = 8) -> None:
+        self.size, self.fragments = (image_size, image_size), fragments
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the size and the clutter."""
+        return fingerprint("digits", self.size, self.fragments)
+
+    def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
+        """The images of these numbers; negative seeds of the renderer keep them apart from any task's own images."""
+        images, _, _ = render_digits(
+            [int(number) for number in numbers],
+            pool="posterior",
+            seed=-1 - abs(seed),
+            fragments=self.fragments,
+            image_size=self.size[0],
+        )
+        return torch.from_numpy(images)
+
+
+class Folder:
+    """Pictures below a folder, in the order of their paths, cropped to squares and resized; each is used once."""
+
+    def __init__(self, folder: Path, *, image_size: int) -> None:
+        self.folder, self.size = Path(folder), (image_size, image_size)
+        self.paths = sorted(path for path in self.folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
+        if not self.paths:
+            raise InputError(f"{folder} holds no pictures ({', '.join(sorted(_SUFFIXES))}); check --source.")
+
+    @property
+    def count(self) -> int:
+        """The number of pictures."""
+        return len(self.paths)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the files and the size."""
+        names = [path.relative_to(self.folder).as_posix() for path in self.paths]
+        return fingerprint("folder", names, files_fingerprint(self.paths), self.size)
+
+    def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
+        """The pictures of these numbers, whatever the seed."""
+        how = Preparation(self.size[0], fit="crop", upright=True)
+        images = np.empty((len(numbers), *self.size, 3), np.uint8)
+        for n, number in enumerate(numbers):
+            path = self.paths[int(number)]
+            try:
+                images[n] = decode(path.read_bytes(), how).pixels
+            except Exception as error:  # Pillow's readers raise many kinds on damaged files
+                raise InputError(f"{path} can't be read as a picture ({error}); remove it from the folder.") from error
+        return torch.from_numpy(images)

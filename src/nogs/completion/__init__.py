@@ -1,0 +1,11 @@
+"""Stochastic image completion r_img (section 4, algorithm 2): what could the rest of the image be?
+
+In: images, and the locations of the glimpses seen of each. Out: `Completions`, weighted whole images that agree with
+those glimpses. `Retrieval` takes them from a bank; anything with its `complete` is a `Completion`.
+"""
+
+from nogs.completion.config import CompletionConfig
+from nogs.completion.protocol import Completion, Completions
+from nogs.completion.retrieval import Retrieval
+
+__all__ = ["Completion", "CompletionConfig", "Completions", "Retrieval"]

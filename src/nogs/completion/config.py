@@ -1,0 +1,64 @@
+"""The fields of completion by retrieval (algorithm 2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class CompletionConfig(BaseModel):
+    """Completion by retrieval; the defaults are the paper's for CelebA-HQ, with the release's values of v."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    drawn: int = Field(1000, ge=1)
+    """K1: bank images drawn from the proposal, whose pixels are compared exactly."""
+    kept: int = Field(200, ge=1)
+    """K2: completions drawn from those; equal ones are kept once, with their weight."""
+    temperatures: tuple[float, ...] = Field((5.0, 10.0, 20.0, 40.0), min_length=1)
+    """v after 1, 2, ... glimpses in log p = -(squared distance of normalised pixels) / v; the last one holds on."""
+    proposal: Literal["schedule", "tuned"] = "schedule"
+    """v of the proposal: the same, or searched so that its effective sample size is 0.8 to 1 times `drawn` (CUB)."""
+    query: Literal["reconstruction", "glimpses"] = "reconstruction"
+    """What the proposal compares: the true image's PCA reconstruction (the appendix), or its glimpses as seen."""
+    flips: bool = True
+    """Compare each bank image's mirror image as well."""
+    proposal_reach: int = Field(2, ge=0)
+    """Farthest shift of the proposal in px; 0 for none."""
+    proposal_step: int = Field(2, ge=1)
+    """Pixels between shifts of the proposal."""
+    exact_reach: int = Field(4, ge=0)
+    """Farthest shift of the exact comparison in px; 0 for none."""
+    exact_step: int = Field(1, ge=1)
+    """Pixels between shifts of the exact comparison."""
+    variance_kept: float = Field(0.996, gt=0, le=1)
+    """Share of a patch's variance over the bank that the low-rank factors of the proposal keep."""
+
+    exact_range: Literal["centred", "one-sided"] = "centred"
+    """Exact shifts from -reach to reach; the release takes them from 0 to 2 reach."""
+    exact_join: Literal["product", "sum"] = "product"
+    """How glimpses join: the product of their likelihoods; the release adds them up."""
+    flipped_content: Literal["mirrored", "moved"] = "mirrored"
+    """A flipped bank image in the proposal: mirrored; the release moves the patch and leaves its content as it was."""
+
+    def temperature(self, observed: int) -> float:
+        """V after so many glimpses."""
+        return self.temperatures[min(observed, len(self.temperatures)) - 1]
+
+    @property
+    def proposal_shifts(self) -> list[tuple[int, int]]:
+        """Shifts (rows, columns) of the proposal."""
+        return _square(-self.proposal_reach, self.proposal_reach, self.proposal_step)
+
+    @property
+    def exact_shifts(self) -> list[tuple[int, int]]:
+        """Shifts (rows, columns) of the exact comparison."""
+        if self.exact_range == "one-sided":
+            return _square(0, 2 * self.exact_reach, self.exact_step)
+        return _square(-self.exact_reach, self.exact_reach, self.exact_step)
+
+
+def _square(first: int, last: int, step: int) -> list[tuple[int, int]]:
+    steps = range(first, last + 1, step)
+    return [(row, column) for row in steps for column in steps]

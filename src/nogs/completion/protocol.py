@@ -1,0 +1,61 @@
+"""`Completions`: weighted whole images for each of some images, and the protocol of whatever makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int64, UInt8
+from torch import Tensor
+
+__all__ = ["Completion", "Completions"]
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Up to N unique completions of each of B images.
+
+    Completion n of image b is `pool[index[b, n]]`, mirrored where `flipped[b, n]`: `cut(pool, pixels, index=...,
+    flip=...)` takes glimpses of completions without copying an image. Places that are not used have weight 0.
+    """
+
+    pool: UInt8[Tensor, "M H W 3"]
+    index: Int64[Tensor, "B N"]
+    flipped: Bool[Tensor, "B N"]
+    weights: Float[Tensor, "B N"]  # sum to 1 over N
+    rows: Int64[Tensor, "B N"]  # in the bank; -1 where a place is not used, or where there is no bank
+    effective: Float[Tensor, " B"]  # effective number of distinct images before the last resampling: 1 / sum of w²
+    proposed: Float[Tensor, " B"]  # the same of the proposal over the whole bank; NaN where there is none
+    temperature: Float[Tensor, " B"]  # v of the proposal; NaN where there is none
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def images(self, b: int) -> UInt8[Tensor, "n H W 3"]:
+        """The unique completions of image b, as pictures."""
+        used = self.weights[b] > 0
+        pictures = self.pool[self.index[b, used]]
+        return torch.where(self.flipped[b, used][:, None, None, None], pictures.flip(2), pictures)
+
+    def weights_of(self, b: int) -> Float[Tensor, " n"]:
+        """Their weights."""
+        return self.weights[b, self.weights[b] > 0]
+
+
+@runtime_checkable
+class Completion(Protocol):
+    """r(I | y, l): plausible whole images given the glimpses so far."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with anything that could change a completion."""
+
+    def complete(
+        self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"], *, ids: Sequence[str]
+    ) -> Completions:
+        """Completions of `images` seen at the top-left `pixels` only; T = 0 draws from the prior.
+
+        The outcome for an image depends on the seed, its id and T, and not on the images beside it.
+        """

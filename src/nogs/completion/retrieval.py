@@ -1,0 +1,229 @@
+"""Algorithm 2: completions of an image by retrieval from a bank, as importance sampling.
+
+A proposal over the whole bank in code space; K1 draws from it; exact likelihoods on the pixels of those; K2 draws by
+their importance weights log w = log p - log q + log count. Every random number is named by (seed, image id, number of
+glimpses), and every step works on one image in one shape, so that the images beside it don't matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float32, Int64, UInt8
+from torch import Tensor
+
+from nogs.bank.bank import Bank
+from nogs.bank.pca import normalise
+from nogs.bank.store import ResidentImages
+from nogs.completion.config import CompletionConfig
+from nogs.completion.exact import log_likelihood
+from nogs.completion.proposal import CodeSpace, joined
+from nogs.completion.protocol import Completions
+from nogs.completion.resampling import effective_size, resample
+from nogs.glimpse import cut
+from nogs.runtime.errors import InputError
+from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.streams import bits, key, permutation
+
+__all__ = ["Retrieval"]
+
+_SEARCH = (1e-3, 1e7)  # bounds of the search over v
+_STEPS = 60
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """K1 draws from the proposal, each bank entry once: rows, mirrored or not, log q and log count."""
+
+    rows: Int64[Tensor, " K"]
+    flipped: Tensor
+    log_q: Tensor
+    log_count: Tensor
+    effective: float
+    temperature: float
+
+
+class Retrieval:
+    """r_img of the paper, over one bank. `complete` is its `Completion`."""
+
+    def __init__(self, bank: Bank, *, config: CompletionConfig, glimpse: int, seed: int = 0) -> None:
+        height, width = bank.pca.size
+        if glimpse > min(height, width):
+            raise InputError(f"A glimpse of {glimpse} px does not fit the bank's images of {height} x {width} px.")
+        self.bank, self.config, self.glimpse, self.seed = bank, config, glimpse, seed
+        self.space = CodeSpace(
+            bank,
+            glimpse=glimpse,
+            shifts=config.proposal_shifts,
+            flips=config.flips,
+            mirrored=config.flipped_content == "mirrored",
+            variance_kept=config.variance_kept,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the bank, the fields, the glimpse size or the seed."""
+        return fingerprint("retrieval", self.bank.fingerprint, self.config, self.glimpse, self.seed)
+
+    def complete(
+        self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"], *, ids: Sequence[str]
+    ) -> Completions:
+        """Completions of `images` seen at the top-left `pixels` only; without glimpses, draws from the bank itself."""
+        if len(ids) != len(images) or len(pixels) != len(images):
+            raise ValueError(f"{len(images)} images, {len(pixels)} sets of locations and {len(ids)} ids don't match.")
+        if images.shape[1:3] != self.bank.pca.size:
+            raise InputError(
+                f"The images are {tuple(images.shape[1:3])} px, but the bank's are {self.bank.pca.size} px; build a "
+                "bank for this task."
+            )
+        observed = pixels.shape[1]
+        if observed == 0:
+            return self._prior(len(images))
+        images, pixels = images.to(self.bank.device), pixels.cpu()
+        glimpses = cut(images, pixels.to(images.device), glimpse=self.glimpse)
+        query = self.query(images, pixels, glimpses)
+        if self.config.proposal == "schedule":
+            temperature = self.config.temperature(observed)
+            log_q = self.space.log_likelihood(query, pixels, temperature=temperature)
+            proposals = ((log_q[b].flatten(), temperature) for b in range(len(images)))
+        else:
+            proposals = (self._tuned(query[b], pixels[b]) for b in range(len(images)))
+        parts = []
+        for b, (logits, temperature) in enumerate(proposals):
+            drawn = self._draw(logits, temperature, id=ids[b], step=observed)
+            places = [(int(row), int(column)) for row, column in pixels[b].tolist()]
+            parts.append(self._keep(drawn, glimpses[b], places, id=ids[b]))
+        return self._join(parts)
+
+    def query(self, images: Tensor, pixels: Tensor, glimpses: Tensor) -> Float32[Tensor, "B T p"]:
+        """Normalised patches that the proposal compares: of the reconstruction, or as they were seen."""
+        pca = self.bank.pca
+        if self.config.query == "glimpses":
+            return normalise(glimpses.flatten(0, 1), pca.centre, pca.scale).unflatten(0, glimpses.shape[:2])
+        rebuilt = [pca.decode(pca.encode(image[None])) for image in images]
+        side = self.glimpse
+        patches = [
+            rebuilt[b][0, row : row + side, column : column + side].flatten()
+            for b, places in enumerate(pixels.tolist())
+            for row, column in places
+        ]
+        return torch.stack(patches).unflatten(0, pixels.shape[:2])
+
+    def _tuned(self, query: Tensor, pixels: Tensor) -> tuple[Tensor, float]:
+        """The proposal at a v, found by bisection of log v, where its effective size is 0.8 to 1 times K1."""
+        distances, gates = self.space.all_distances(query, pixels)
+        if distances.shape[2] == 1:
+            distances = distances.sum(0, keepdim=True)  # without shifts the sum over glimpses is all that is needed
+
+        def proposal(v: float) -> Tensor:
+            parts = [joined(part, gate, v) for part, gate in zip(distances, gates)]
+            return torch.stack(parts).sum(0).flatten()
+
+        most = min(self.config.drawn, distances.shape[1] * distances.shape[3])
+        low, high = (math.log(bound) for bound in _SEARCH)
+        for _ in range(_STEPS):
+            v = math.exp((low + high) / 2)
+            logits = proposal(v)
+            size = float(effective_size(logits.double()))
+            if 0.8 * most <= size <= most:
+                break
+            low, high = (math.log(v), high) if size < 0.8 * most else (low, math.log(v))
+        return logits, v
+
+    def _draw(self, logits: Tensor, temperature: float, *, id: str, step: int) -> _Drawn:
+        """SampleProposal of algorithm 2."""
+        number = len(self.bank)
+        log_q = torch.log_softmax(logits.double(), 0)
+        counts = resample(log_q, self.config.drawn, key=key(self.seed, "completion/proposal", id, step))
+        chosen = counts.nonzero()[:, 0]
+        return _Drawn(
+            chosen % number,
+            chosen >= number,
+            log_q[chosen],
+            counts[chosen].double().log(),
+            float(effective_size(log_q)),
+            temperature,
+        )
+
+    def _keep(
+        self, drawn: _Drawn, glimpses: Tensor, pixels: list[tuple[int, int]], *, id: str
+    ) -> tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]:
+        """The rest of SampleImages: exact weights of the draws, and K2 draws from those."""
+        pool, index = self._pixels(drawn.rows)
+        log_p = log_likelihood(
+            pool,
+            index,
+            drawn.flipped,
+            glimpses=glimpses,
+            pixels=pixels,
+            shifts=self.config.exact_shifts,
+            scale=self.bank.pca.scale,
+            temperature=self.config.temperature(len(pixels)),
+            join=self.config.exact_join,
+        )
+        log_w = log_p.double() - drawn.log_q + drawn.log_count
+        counts = resample(log_w, self.config.kept, key=key(self.seed, "completion/kept", id, len(pixels)))
+        kept = counts.nonzero()[:, 0]
+        return drawn, kept, counts[kept], pool, index, float(effective_size(log_w))
+
+    def _pixels(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Images of the bank and where these rows are among them: the bank itself if it is resident."""
+        images = self.bank.images
+        if isinstance(images, ResidentImages):
+            return images.pixels, rows
+        unique, place = torch.unique(rows, return_inverse=True)
+        return images.read(unique.cpu().numpy()).to(self.bank.device), place
+
+    def _join(self, parts: list[tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]]) -> Completions:
+        number, device = self.config.kept, self.bank.device
+        shared = isinstance(self.bank.images, ResidentImages)
+        shape = (len(parts), number)
+        index = torch.zeros(shape, dtype=torch.int64, device=device)
+        rows = torch.full(shape, -1, dtype=torch.int64, device=device)
+        flipped = torch.zeros(shape, dtype=torch.bool, device=device)
+        weights = torch.zeros(shape, device=device)
+        pools, offset = [], 0
+        for b, (drawn, kept, counts, pool, place, _) in enumerate(parts):
+            n = len(kept)
+            rows[b, :n], flipped[b, :n] = drawn.rows[kept], drawn.flipped[kept]
+            weights[b, :n] = counts / number
+            if shared:
+                index[b, :n] = place[kept]
+                continue
+            needed, inside = torch.unique(place[kept], return_inverse=True)
+            index[b, :n] = inside + offset
+            pools.append(pool[needed])
+            offset += len(needed)
+        return Completions(
+            parts[0][3] if shared else torch.cat(pools),
+            index,
+            flipped,
+            weights,
+            rows,
+            torch.tensor([part[5] for part in parts], device=device),
+            torch.tensor([part[0].effective for part in parts], device=device),
+            torch.tensor([part[0].temperature for part in parts], device=device),
+        )
+
+    def _prior(self, number: int) -> Completions:
+        """t = 1: K2 different images of the bank, the same for every image of a task, since nothing was seen."""
+        kept, device = min(self.config.kept, len(self.bank)), self.bank.device
+        stream = key(self.seed, "completion/prior")
+        rows = permutation(stream, len(self.bank))[:kept].sort().values.to(device)
+        mirrored = (bits(key(self.seed, "completion/prior flips"), rows) & 1).bool() & self.config.flips
+        pool, index = self._pixels(rows)
+        shape = (number, kept)
+        nothing = torch.full((number,), torch.nan, device=device)
+        return Completions(
+            pool,
+            index.expand(shape),
+            mirrored.expand(shape),
+            torch.full(shape, 1 / kept, device=device),
+            rows.expand(shape),
+            torch.full((number,), float(kept), device=device),
+            nothing,
+            nothing,
+        )

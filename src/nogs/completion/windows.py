@@ -1,0 +1,38 @@
+"""Shifts of a glimpse: the region of an image that all of them read, and which of them stay inside the image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Window", "window"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A region (top-left pixel, height and width) and, for each shift, the glimpse's place in it, or None outside."""
+
+    row: int
+    column: int
+    height: int
+    width: int
+    places: tuple[tuple[int, int] | None, ...]
+
+
+def window(pixel: tuple[int, int], shifts: Sequence[tuple[int, int]], *, glimpse: int, size: tuple[int, int]) -> Window:
+    """The region around a glimpse at `pixel` that holds every shift of it that stays inside an image of `size`.
+
+    Its height and width are the same for every pixel: at a border it is moved inwards, and shifts that would leave the
+    image have no place.
+    """
+    sides, corners = [], []
+    for axis in range(2):
+        first, last = min(shift[axis] for shift in shifts), max(shift[axis] for shift in shifts)
+        side = min(glimpse + last - first, size[axis])
+        sides.append(side)
+        corners.append(min(max(pixel[axis] + first, 0), size[axis] - side))
+    places: list[tuple[int, int] | None] = []
+    for shift in shifts:
+        inside = all(0 <= pixel[axis] + shift[axis] <= size[axis] - glimpse for axis in range(2))
+        places.append((pixel[0] + shift[0] - corners[0], pixel[1] + shift[1] - corners[1]) if inside else None)
+    return Window(corners[0], corners[1], sides[0], sides[1], tuple(places))

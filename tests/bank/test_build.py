@@ -1,0 +1,204 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from nogs.bank import BankConfig, TrainedConfig, build_bank, load_bank, verify_bank
+from nogs.data import DataConfig, load_task
+from nogs.runtime.errors import InputError
+
+CONFIG = BankConfig(generator="digits", count=700, components=16, shard_mib=1, batch=50)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return load_task(
+        DataConfig(kind="digits", image_size=32, glimpse=8, grid_spacing=4, count=200, annotated=20, fragments=2)
+    )
+
+
+@pytest.fixture(scope="module")
+def built(task, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bank")
+    build_bank(task, config=CONFIG, folder=folder, device="cpu")
+    return folder
+
+
+def test_a_bank_reads_back_with_codes_of_its_images(built):
+    bank = load_bank(built, device="cpu")
+    assert len(bank) == len(bank.images) == 700
+    assert len(list((built / "images").glob("0000?.npy"))) == 3  # 341 images in a MiB
+    images = bank.images.read(np.arange(700))
+    assert torch.allclose(bank.codes, bank.pca.encode(images), atol=0.02, rtol=2e-3)
+    assert bank.codes.dtype == torch.float32  # as the CPU multiplies fastest; float16 on disk
+    assert np.load(built / "codes" / "00000.npy").dtype == np.float16
+    assert verify_bank(built) == []
+
+
+def test_building_again_changes_nothing(task, built):
+    before = {path: path.stat().st_mtime_ns for path in built.rglob("*.*")}
+    about = build_bank(task, config=CONFIG, folder=built, device="cpu")
+    assert about["images"] == 700
+    assert {path: path.stat().st_mtime_ns for path in built.rglob("*.*")} == before
+    with pytest.raises(InputError, match="holds bank of another recipe"):
+        build_bank(task, config=CONFIG.model_copy(update={"count": 800}), folder=built, device="cpu")
+
+
+def test_only_numbers_give_the_same_bank(task, built, tmp_path):
+    config = CONFIG.model_copy(update={"keep": "seeds"})
+    build_bank(task, config=config, folder=tmp_path, device="cpu")
+    assert not list((tmp_path / "images").glob("0*.npy"))
+    kept, made = load_bank(built, device="cpu"), load_bank(tmp_path, device="cpu", task=task)
+    rows = np.array([5, 699, 0])
+    assert torch.equal(kept.images.read(rows), made.images.read(rows))
+    assert torch.equal(kept.codes, made.codes)
+    with pytest.raises(InputError, match="keeps only the numbers of its images; give its task"):
+        load_bank(tmp_path, device="cpu")
+    probe = np.load(tmp_path / "images" / "probe.npy")
+    np.save(tmp_path / "images" / "probe.npy", 255 - probe)
+    with pytest.raises(InputError, match="does not make the images that"):
+        load_bank(tmp_path, device="cpu", task=task)
+
+
+def test_near_duplicates_are_replaced_by_other_images(task, tmp_path):
+    """The held-out images of this task are themselves images of the generator."""
+    from nogs.bank.generators.pictures import Digits
+
+    stolen = Digits(image_size=32).generate(np.array([3, 60, 61]), seed=0).numpy()
+    images = task.images.copy()
+    images[task.rows(task.splits["annotate"][:3])] = stolen
+    leaky = replace(task, images=images, fingerprint="leaky")
+    config = CONFIG.model_copy(update={"count": 100})
+    for keep in ("images", "seeds"):
+        folder = tmp_path / keep
+        about = build_bank(leaky, config=config.model_copy(update={"keep": keep}), folder=folder, device="cpu")
+        assert about["near_duplicates_left_out"] == 3
+        bank = load_bank(folder, device="cpu", task=leaky)
+        found = bank.images.read(np.arange(100)).numpy()
+        assert len(found) == 100
+        for image in stolen:
+            assert not (found == image).all((1, 2, 3)).any()
+        expected = [n for n in range(103) if n not in (3, 60, 61)]
+        assert np.array_equal(found, Digits(image_size=32).generate(np.array(expected), seed=0).numpy())
+
+
+def test_a_folder_of_few_pictures_gives_a_small_bank(task, tmp_path):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for n in range(30):
+        picture = rng.integers(0, 256, (4, 4, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
+        (tmp_path / "pictures").mkdir(exist_ok=True)
+        Image.fromarray(picture).save(tmp_path / "pictures" / f"{n:02}.png")
+    config = BankConfig(generator="folder", count=500, components=8)
+    about = build_bank(task, config=config, folder=tmp_path / "bank", source=tmp_path / "pictures", device="cpu")
+    assert about["images"] == 30
+    with pytest.raises(InputError, match=r"too few for bank\.components = 64"):
+        build_bank(
+            task,
+            config=BankConfig(generator="folder", count=500, components=64),
+            folder=tmp_path / "other",
+            source=tmp_path / "pictures",
+            device="cpu",
+        )
+
+
+def test_a_generator_is_trained_once_and_fills_the_bank(task, tmp_path, capsys):
+    tiny = TrainedConfig(
+        latent_channels=2,
+        autoencoder_width=8,
+        autoencoder_iterations=2,
+        width=32,
+        depth=1,
+        iterations=2,
+        batch=8,
+        steps=2,
+    )
+    config = BankConfig(generator="trained", count=40, components=4, duplicate_rms=0, trained=tiny)
+    build_bank(task, config=config, folder=tmp_path, device="cpu")
+    assert len(load_bank(tmp_path, device="cpu")) == 40
+    capsys.readouterr()
+    build_bank(task, config=config, folder=tmp_path, device="cpu")
+    assert "autoencoder" not in capsys.readouterr().err
+
+
+def test_a_flipped_bit_is_found_by_verify_and_refused_by_use(task, tmp_path):
+    from nogs.completion import CompletionConfig, Retrieval
+
+    build_bank(task, config=CONFIG.model_copy(update={"count": 60}), folder=tmp_path, device="cpu")
+    path = tmp_path / "images" / "00000.npy"
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 4
+    path.write_bytes(data)
+    (problem,) = verify_bank(tmp_path)
+    assert problem == f"{path} is damaged: image 59 has changed since the bank was built; build the bank again."
+    bank = load_bank(tmp_path, device="cpu")
+    retrieval = Retrieval(bank, config=CompletionConfig(kept=60), glimpse=8)
+    with pytest.raises(InputError, match="image 59 has changed"):
+        retrieval.complete(torch.from_numpy(task.images[:1]), torch.empty(1, 0, 2, dtype=torch.int64), ids=["0"])
+
+
+@pytest.mark.parametrize("name", ["codes/00000.npy", "pca.safetensors"])
+def test_changed_codes_or_components_are_refused(task, tmp_path, name):
+    build_bank(task, config=CONFIG.model_copy(update={"count": 60}), folder=tmp_path, device="cpu")
+    path = tmp_path / name
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    (problem,) = verify_bank(tmp_path)
+    assert "has changed since the bank was built" in problem
+    with pytest.raises(InputError, match="has changed since the bank was built"):
+        load_bank(tmp_path, device="cpu")
+
+
+def test_a_folder_without_a_finished_bank_is_named(tmp_path):
+    with pytest.raises(InputError, match="holds no finished bank; run nogs bank build"):
+        load_bank(tmp_path)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from nogs.bank import BankConfig, build_bank
+from nogs.data import DataConfig, load_task
+data = DataConfig(kind="digits", image_size=32, glimpse=8, grid_spacing=4, count=200, annotated=20, fragments=2)
+task = load_task(data)
+config = BankConfig(generator="digits", count=3000, components=16, shard_mib=1, batch=50)
+build_bank(task, config=config, folder=Path(sys.argv[1]), device="cpu")
+"""
+
+
+def test_a_killed_build_goes_on_to_the_same_bank(task, tmp_path):
+    """kill -9 after the first shards; then the build is finished here and compared with one that was never stopped."""
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(killed)],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    limit = time.monotonic() + 60
+    manifest = killed / "images" / "manifest.json"
+    while time.monotonic() < limit:
+        if manifest.exists() and len(json.loads(manifest.read_text())["shards"]) >= 2:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "done.json").exists()
+    before = (killed / "images" / "00000.npy").stat().st_mtime_ns
+    config = BankConfig(generator="digits", count=3000, components=16, shard_mib=1, batch=50)
+    build_bank(task, config=config, folder=killed, device="cpu")
+    build_bank(task, config=config, folder=whole, device="cpu")
+    assert (killed / "images" / "00000.npy").stat().st_mtime_ns == before  # kept, not made again
+    for path in sorted(whole.rglob("*.npy")):
+        assert (killed / path.relative_to(whole)).read_bytes() == path.read_bytes(), path.name
+    assert verify_bank(killed) == []

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+import torch
+
+from nogs.completion.exact import log_likelihood
+from small_banks import SCALE, normalised, pictures, slow_log_likelihood
+
+IMAGES = pictures(20, seed=5)
+PIXELS = [(0, 0), (4, 7), (8, 10)]
+ALL = [(r, c) for r in range(-4, 5) for c in range(-4, 5)]
+ONE_SIDED = [(r, c) for r in range(9) for c in range(9)]
+
+
+@pytest.mark.parametrize("shifts", [[(0, 0)], ALL, ONE_SIDED], ids=["none", "centred", "one-sided"])
+@pytest.mark.parametrize("join", ["product", "sum"])
+def test_likelihoods_agree_with_a_loop(shifts, join):
+    truth = pictures(1, seed=8)[0]
+    glimpses = np.stack([truth[r : r + 4, c : c + 4] for r, c in PIXELS])
+    slow = slow_log_likelihood(
+        normalised(IMAGES), normalised(glimpses), np.array(PIXELS), shifts=shifts, v=25.0, join=join
+    )
+    for flip in (False, True):
+        found = log_likelihood(
+            torch.from_numpy(IMAGES),
+            torch.arange(20),
+            torch.full((20,), flip),
+            glimpses=torch.from_numpy(glimpses),
+            pixels=PIXELS,
+            shifts=shifts,
+            scale=SCALE,
+            temperature=25.0,
+            join=join,
+        )
+        assert np.allclose(found.numpy(), slow[int(flip)], rtol=1e-4, atol=1e-4)
+
+
+def test_a_window_as_wide_as_the_image_is_read():
+    """Shifts that reach beyond both borders of a small image."""
+    images = pictures(6, seed=5, height=9, width=9)
+    truth = pictures(1, seed=8, height=9, width=9)[0]
+    glimpse = truth[3:7, 2:6][None]
+    far = [(r, c) for r in range(-6, 7, 3) for c in range(-6, 7, 3)]
+    slow = slow_log_likelihood(normalised(images), normalised(glimpse), np.array([[3, 2]]), shifts=far, v=25.0)
+    found = log_likelihood(
+        torch.from_numpy(images), torch.arange(6), torch.zeros(6, dtype=torch.bool),
+        glimpses=torch.from_numpy(glimpse), pixels=[(3, 2)], shifts=far, scale=SCALE, temperature=25.0,
+    )  # fmt: skip
+    assert np.allclose(found.numpy(), slow[0], rtol=1e-4, atol=1e-4)
