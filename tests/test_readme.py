@@ -1,0 +1,163 @@
+"""What the README and the manual show is run as it stands: every `nogs` command, in a folder of miniature data.
+
+Commands run in the order of their page, in a folder that holds `DATA`, `PICTURES` and what else the pages name.
+The built-in recipes are made small for it, and so are the numbers of iterations that a command gives.
+"""
+
+import contextlib
+import importlib
+import io
+import re
+import shlex
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import miniature
+from nogs.cli import COMMANDS, main
+from nogs.data import load_task
+from nogs.recipes import names, recipe
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCED = re.compile(r"^```(\w+)(?: title=\"(.*)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"(?:\A|\n\n)((?: {4}.*\n)+)")
+FACE = "147, 126\n92, 118\n76, 160\n147, 76\n181, 21\n"
+BIRD = "40, 48\n80, 32\n40, 64\n80, 72\n0, 96\n"
+QUICK = {
+    "attention": {"iterations": 2, "validate_every": 1, "batch": 4, "trajectories": 2},
+    "posterior": {"iterations": 2, "validate_every": 1, "batch": 16, "width": 16, "layers": 1, "heads": 2, "warmup": 0},
+    "bank": {"count": 120, "components": 8},
+    "completion": {"drawn": 40, "kept": 10},
+    "design": {"images": 4},
+}
+"""Fields that make a built-in recipe small."""
+SMALL = {"--attention.iterations": "2", "--data.count": "60"}
+"""Values that a shown command's own flags are given."""
+
+
+def blocks(page):
+    """Language, title and text of each code block."""
+    return FENCED.findall(page.read_text())
+
+
+def commands(text):
+    """Commands of a shell block, continued lines joined and comments gone."""
+    lines = re.sub(r"\\\n\s*", " ", text).splitlines()
+    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def shrunk(words):
+    """The command with the values of `SMALL`."""
+    return [SMALL.get(before, word) for before, word in zip(["", *words], words)]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The current folder, as a reader has it; recipes are small in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NOGS_CACHE", str(tmp_path / "cache"))
+    for name in names():
+        module = importlib.import_module(f"nogs.recipes.{name.replace('-', '_')}")
+        whole = module.RECIPE
+        few = QUICK | ({"data": {"count": 60, "annotated": 12}} if name == "digits" else {})
+        parts = {part: getattr(whole, part).model_copy(update=fields) for part, fields in few.items()}
+        monkeypatch.setattr(module, "RECIPE", whole.model_copy(update=parts))
+    data = tmp_path / "DATA"
+    miniature.celeba_hq(data)
+    miniature.cub(data)
+    pictures = miniature.folder(tmp_path / "PICTURES")
+    ids = [path.relative_to(pictures).as_posix() for path in sorted(pictures.rglob("*.png"))]
+    miniature.labels_csv(pictures, [(id, id.partition("/")[0]) for id in ids])
+    birds = load_task(recipe("cub").data, data=data, workers=1).splits["annotate"]
+    with zipfile.ZipFile("released-sequences.zip", "w") as archive:
+        for index in range(3):
+            archive.writestr(f"optimal-sequences/celebhq/{miniature.ATTRIBUTES.index('Smiling')}/{index}.txt", FACE)
+        for number, id in enumerate(birds):
+            archive.writestr(f"optimal-sequences/birds/{number}.txt", f"{BIRD}images/{int(id) - 1}.png")
+    gaze = [f"{id},{step},{20 + 10 * step}.5,{90 - 9 * step}" for id in birds for step in range(1, 7)]
+    Path("gaze.csv").write_text("image,step,y,x\n" + "\n".join(gaze) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_example_of_the_page_works(page, place, capsys):
+    for language, title, text in blocks(page):
+        if language == "bash":
+            for words in commands(text):
+                if words[0] == "nogs":
+                    assert main(shrunk(words[1:])) == 0, f"{shlex.join(words)}: {capsys.readouterr().err}"
+                else:  # tests can't install; which targets exist is checked below
+                    assert words[0] in ("make", "pip"), words
+        elif language == "yaml":
+            assert title, text
+            (place / title).write_text(text)
+        elif language == "python":
+            exec(compile(text, page.name, "exec"), {})
+        else:
+            pytest.fail(f"{page.name} has a block of {language}, which is not run; indent it if it is no example")
+
+
+def test_every_command_is_shown_and_so_run():
+    shown = [
+        " ".join(words)
+        for page in PAGES
+        for kind, _, text in blocks(page)
+        if kind == "bash"
+        for words in commands(text)
+    ]
+    for command in COMMANDS:
+        assert any(line.startswith(f"nogs {command}") for line in shown), command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_in_blocks_that_are_run(page):
+    """A command in an indented block would not be run by the test above."""
+    for text in INDENTED.findall(FENCED.sub("", page.read_text())):
+        assert not re.search(r"^\s+(\.venv/bin/)?nogs ", text, re.MULTILINE), text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_that_is_named_exists(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in re.findall(r"(?:`|^ *)make ([a-z-]+)", page.read_text(), re.MULTILINE):
+        assert target in targets
+
+
+@pytest.fixture(scope="module")
+def flags():
+    """Every flag of every command, as its help tells."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        for command in COMMANDS:
+            main([*command.split(), "--help"])
+            main([*command.split(), "digits", "--help"])
+    return set(re.findall(r"--[a-z][a-z.-]*[a-z]", out.getvalue()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_flag_that_is_named_exists(page, flags):
+    prose = FENCED.sub("", page.read_text())
+    for flag in re.findall(r"`(--[a-z][a-z.-]*)", prose):
+        assert flag in flags
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_named_exists(page):
+    first_words = {command.split()[0] for command in COMMANDS}
+    for words in re.findall(r"`nogs ([a-z][a-z ]*)", page.read_text()):
+        assert words.split()[0] in first_words
+        if words.split()[0] not in COMMANDS:
+            assert " ".join(words.split()[:2]) in COMMANDS
+
+
+def test_the_table_of_commands_is_that_of_the_help():
+    rows = re.findall(r"^\| `nogs (.*?)` \| (.*?) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert rows == [(command, purpose) for command, (_, purpose) in COMMANDS.items()]
+
+
+def test_links_between_the_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
