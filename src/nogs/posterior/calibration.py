@@ -1,0 +1,78 @@
+"""Temperatures: one for each number of glimpses, fitted on validation images so that entropy means what it says.
+
+The design minimises entropy, so a posterior that is surer than it is right would choose the wrong locations.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float32, Int, UInt8
+from torch import Tensor
+
+from nogs.posterior.labels import Head
+from nogs.posterior.network import NetworkPosterior
+from nogs.posterior.protocol import cross_entropy
+from nogs.posterior.queries import fixed_pixels, observed_first
+
+RANGE = (0.05, 20.0)
+"""Smallest and largest inverse temperature."""
+
+_QUERIES = 4096  # a number of glimpses is judged on about so many queries: few images are seen at several places
+
+
+def fit_temperatures(
+    posterior: NetworkPosterior,
+    images: UInt8[Tensor, "N H W 3"],
+    labels: Int[Tensor, "N V"],
+    rows: Int[Tensor, " n"],
+    *,
+    kind: Literal["none", "glimpses", "labels"],
+    locations: Literal["anywhere", "grid"],
+    seed: int,
+) -> Float32[Tensor, "T1 _"]:
+    """Inverse temperatures by number of glimpses t = 0..T, for the images `rows` seen at random locations.
+
+    Kind "glimpses" shares one among all label variables; "labels" fits one for each.
+    """
+    glimpses, head = posterior.glimpses, posterior.architecture.head
+    table = torch.ones(glimpses + 1, head.variables if kind == "labels" else 1, device=images.device)
+    if kind == "none":
+        return table
+    draws = max(1, min(4, _QUERIES // len(rows)))
+    where = fixed_pixels(
+        draws * len(rows),
+        glimpses=glimpses,
+        grid=posterior.grid,
+        locations=locations,
+        seed=seed,
+        purpose="calibration",
+        device=images.device,
+    )
+    which = rows.repeat(draws)
+    for t in range(glimpses + 1):
+        observed = observed_first(torch.full_like(which, t), glimpses)
+        logits = posterior.logits(images, where, index=which, observed=observed)
+        table[t] = fit_inverse_temperature(logits, labels[which], head=head, shared=kind == "glimpses")
+    return table
+
+
+def fit_inverse_temperature(
+    logits: Float32[Tensor, "Q O"], labels: Int[Tensor, "Q V"], *, head: Head, shared: bool
+) -> Float32[Tensor, " _"]:
+    """The factor on the logits with the least cross-entropy, one for all variables or one for each.
+
+    The cross-entropy is convex in the factor, so its slope changes sign once: bisection on a logarithmic scale.
+    """
+    width = 1 if shared else head.variables
+    low = torch.full((width,), RANGE[0], dtype=torch.float64, device=logits.device)
+    high = torch.full_like(low, RANGE[1])
+    for _ in range(40):
+        middle = (low * high).sqrt()
+        with torch.enable_grad():
+            factor = middle.float().requires_grad_()
+            answers = head.log_probabilities(logits, factor.expand(len(logits), -1))
+            (slope,) = torch.autograd.grad(cross_entropy(answers, labels).mean(0).sum(), factor)
+        low, high = torch.where(slope < 0, middle, low), torch.where(slope < 0, high, middle)
+    return (low * high).sqrt().float()

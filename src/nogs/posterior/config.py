@@ -1,0 +1,101 @@
+"""The fields of a posterior: which network, its size, its training."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class PosteriorConfig(BaseModel):
+    """The posterior and its training; schedule, batch and learning rate are the paper's by default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    kind: Literal["cnn", "tokens"] = "tokens"
+    """The paper's masked CNN, or a transformer over tokens of the glimpses."""
+
+    backbone: str = "densenet121"
+    """cnn: a torchvision classifier, such as densenet121, vgg16, resnet18, resnet50 or mobilenet_v2."""
+    pooled: bool = False
+    """cnn: classify the mean of the last feature map; else the backbone's own classifier with its last layer new."""
+    weights: str = "none"
+    """Weights to start from: none, imagenet (torchvision downloads them), or a safetensors file with torchvision's
+    names; for the backbone of a cnn, or for the vgg stem of tokens."""
+    partial: bool = False
+    """cnn: accept a file of weights that lacks some layers, which then start at random."""
+
+    token: int | None = Field(None, ge=1)
+    """tokens: side of a token in pixels, which divides the glimpse; by default half a glimpse (four tokens each)."""
+    stem: Literal["linear", "conv", "vgg"] = "linear"
+    """tokens: how a glimpse becomes tokens: one matrix, a few convolutions, or VGG-16's first layers."""
+    stem_layers: int = Field(10, ge=1, le=13)
+    """tokens: convolutions of the vgg stem."""
+    width: int = Field(512, ge=8)
+    """tokens: numbers a token."""
+    glimpse_layers: int = Field(0, ge=0)
+    """tokens: transformer layers that see one glimpse alone; their work is shared by all candidates of a step."""
+    layers: int = Field(8, ge=1)
+    """tokens: transformer layers that see all glimpses."""
+    heads: int = Field(8, ge=1)
+    """tokens: attention heads."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """tokens: share of the residual branches' numbers that are dropped in training."""
+
+    locations: Literal["anywhere", "grid"] = "anywhere"
+    """Where training glimpses lie: at any pixel, or on the grid alone."""
+    train_glimpses: int | None = Field(None, ge=1)
+    """Largest number of glimpses in training; by default the recipe's T. With more, small networks learn sooner."""
+    flip: bool = True
+    """Mirror half of the training images."""
+    attribute_weight: float = Field(1.0, ge=0)
+    """Weight of the auxiliary attributes' loss where the task has them (CUB's 312); 0 leaves their head out."""
+    teacher: str | None = None
+    """A trained posterior of the same task (file or published name) whose answers are learned as well as the labels."""
+    teacher_weight: float = Field(0.5, ge=0, le=1)
+    """Share of the loss that the teacher's answers have."""
+    pretrain: int = Field(0, ge=0)
+    """tokens: first iterations that predict the pixels of hidden glimpses instead of labels."""
+    pretrain_glimpses: int = Field(16, ge=2)
+    """tokens: glimpses of an image in those iterations, half of them hidden."""
+
+    batch: int = Field(64, ge=1)
+    """Images an iteration; each number of glimpses 0..T has its equal part of them."""
+    iterations: int = Field(100_000, ge=1)
+    """Training iterations, which the learning rate's schedule spans."""
+    seconds: float | None = Field(None, gt=0)
+    """Stop after so many seconds of training, wherever the schedule is; the best network so far counts."""
+    learning_rate: float = Field(1e-4, gt=0)
+    """Adam's largest step size."""
+    pretrained_rate: float = Field(1.0, ge=0)
+    """Factor on the step size of weights that were loaded; 0 leaves them as they are."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Step size after the warm-up: constant, or falling to zero as a cosine."""
+    warmup: int = Field(0, ge=0)
+    """Iterations in which the step size rises from zero."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay (AdamW) of matrices; biases, norms and embeddings are left alone."""
+    clip: float | None = Field(None, gt=0)
+    """Largest norm of the gradient; by default any."""
+    validate_every: int | None = Field(None, ge=1)
+    """Iterations between validations; by default an epoch."""
+    save_every: int = Field(10, ge=1)
+    """Validations between two saved states to resume from."""
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
+    """Arithmetic of matrix products; auto is bfloat16 on modern GPUs and float32 elsewhere. Losses are float32."""
+    compile: bool = False
+    """Compile the network (torch.compile); worth its minute on a GPU, and left out on a CPU."""
+    temperature: Literal["none", "glimpses", "labels"] = "glimpses"
+    """Calibration on validation images: none, one temperature a number of glimpses, or one for each label too."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kind == "tokens" and self.width % self.heads:
+            raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}.")
+        if self.pretrain and self.kind != "tokens":
+            raise ValueError("pretrain is for kind tokens; leave it out for a cnn.")
+        if self.pretrain >= self.iterations:
+            raise ValueError(
+                f"pretrain must leave iterations for the labels, but is {self.pretrain} of {self.iterations}."
+            )
+        return self

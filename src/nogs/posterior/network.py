@@ -1,0 +1,217 @@
+"""`NetworkPosterior`: a trained network of either kind, with its calibration, as a `Posterior`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float32, Int, UInt8
+from torch import Tensor
+
+from nogs.data.task import LabelSpace, Task
+from nogs.glimpse import Grid
+from nogs.posterior.cnn import MaskedCNN
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.labels import Head
+from nogs.posterior.protocol import distinct
+from nogs.posterior.tokens import GlimpseTokens
+from nogs.runtime import streams
+from nogs.runtime.device import Precision, pick_precision
+
+CHUNK = {"tokens": {"cuda": 1 << 14, "cpu": 512}, "cnn": {"cuda": 1 << 11, "cpu": 64}}
+"""Queries that go through a network at once: enough to fill the device, few enough for its memory."""
+
+_SHAPE_FIELDS = (
+    "kind",
+    "backbone",
+    "pooled",
+    "token",
+    "stem",
+    "stem_layers",
+    "width",
+    "glimpse_layers",
+    "layers",
+    "heads",
+)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Everything that fixes the shapes and the arithmetic of a posterior's network; stored beside its weights."""
+
+    config: PosteriorConfig
+    grid: Grid
+    glimpses: int
+    head: Head
+
+    @classmethod
+    def of(cls, config: PosteriorConfig, *, task: Task, glimpses: int) -> Architecture:
+        """The architecture that a recipe asks for."""
+        return cls(config, task.grid, glimpses, Head.of(task, attribute_weight=config.attribute_weight))
+
+    def build(self, *, seed: int = 0) -> GlimpseTokens | MaskedCNN:
+        """A network with initial weights from a seed."""
+        kind = GlimpseTokens if self.config.kind == "tokens" else MaskedCNN
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(streams.key(seed, "posterior weights"))
+            return kind(self.config, grid=self.grid, outputs=self.head.outputs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; of the configuration, what shapes the network."""
+        config = {name: getattr(self.config, name) for name in _SHAPE_FIELDS}
+        return {
+            "config": config,
+            "grid": self.grid.to_json(),
+            "glimpses": self.glimpses,
+            "head": self.head.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Architecture:
+        """Inverse of `to_json`."""
+        head, grid = Head.from_json(value["head"]), Grid.from_json(value["grid"])
+        return cls(PosteriorConfig(**value["config"]), grid, value["glimpses"], head)
+
+
+class NetworkPosterior:
+    """Answers queries in chunks, without gradients, in evaluation mode; implements `Posterior`.
+
+    `inverse_temperature` multiplies the logits, by the number of distinct glimpses (the last row serves all larger
+    numbers) and, where it has more than one column, by label. `compiled` is for long work on a GPU: chunks are then
+    padded to one size and the network is compiled for it.
+    """
+
+    def __init__(
+        self,
+        network: GlimpseTokens | MaskedCNN,
+        architecture: Architecture,
+        *,
+        inverse_temperature: Float32[Tensor, "T1 _"] | None = None,
+        precision: str = "auto",
+        chunk: int | None = None,
+        compiled: bool = False,
+    ) -> None:
+        self.network, self.architecture = network, architecture
+        self.device = next(network.parameters()).device
+        self.precision: Precision = pick_precision(precision, self.device)
+        if inverse_temperature is None:
+            inverse_temperature = torch.ones(architecture.glimpses + 1, 1)
+        self.inverse_temperature = inverse_temperature.to(self.device)
+        sizes = CHUNK[architecture.config.kind]
+        self.chunk = chunk or sizes.get(self.device.type, sizes["cpu"])
+        self.compiled = compiled
+        self._forward: Callable[..., Tensor] = network
+        self._extend: Callable[..., Tensor] = network.extend
+        if compiled:
+            self._forward = torch.compile(network, dynamic=False)
+            self._extend = torch.compile(network.extend, dynamic=False)
+
+    @property
+    def grid(self) -> Grid:
+        """Image size, glimpse size and allowed locations."""
+        return self.architecture.grid
+
+    @property
+    def space(self) -> LabelSpace:
+        """What is predicted."""
+        return self.architecture.head.space
+
+    @property
+    def glimpses(self) -> int:
+        """T: the largest number of glimpses that it was trained for."""
+        return self.architecture.glimpses
+
+    def logits(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q T 2"],
+        *,
+        index: Int[Tensor, " Q"] | None = None,
+        observed: Bool[Tensor, "Q T"] | None = None,
+        flip: Bool[Tensor, " Q"] | None = None,
+    ) -> Float32[Tensor, "Q O"]:
+        """The network's outputs, before calibration."""
+        index, observed = self._defaults(images, pixels, index, observed)
+        parts = []
+        with self._ready():
+            for rows, keep in self._chunks(len(pixels)):
+                mirrored = None if flip is None else flip[rows]
+                seen = self.network.read(images, pixels[rows], index[rows], mirrored)
+                parts.append(self._forward(seen, pixels[rows], observed[rows])[:keep].float())
+        return torch.cat(parts) if parts else torch.empty(0, self.architecture.head.outputs, device=self.device)
+
+    def log_probabilities(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q T 2"],
+        *,
+        index: Int[Tensor, " Q"] | None = None,
+        observed: Bool[Tensor, "Q T"] | None = None,
+        flip: Bool[Tensor, " Q"] | None = None,
+    ) -> Float32[Tensor, "Q V C"]:
+        """See `Posterior`."""
+        index, observed = self._defaults(images, pixels, index, observed)
+        logits = self.logits(images, pixels, index=index, observed=observed, flip=flip)
+        return self.architecture.head.log_probabilities(logits, self._scale(observed))
+
+    def look_ahead(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q P 2"],
+        candidates: Int[Tensor, "*#Q L 2"],
+        *,
+        index: Int[Tensor, " Q"] | None = None,
+        observed: Bool[Tensor, "Q P"] | None = None,
+        flip: Bool[Tensor, " Q"] | None = None,
+    ) -> Float32[Tensor, "Q L V C"]:
+        """See `Posterior`; a network that can encodes the P glimpses once and not L times."""
+        index, observed = self._defaults(images, pixels, index, observed)
+        candidates = candidates.expand(len(pixels), -1, 2)
+        queries, locations = candidates.shape[:2]
+        head, parts = self.architecture.head, []
+        with self._ready():
+            prepared = self.network.prepare(images, pixels, index, flip)
+            for pairs, keep in self._chunks(queries * locations):
+                rows = pairs // locations
+                last = candidates.reshape(-1, 2)[pairs][:, None]
+                where = torch.cat([pixels[rows], last], 1)
+                known = torch.cat([observed[rows], observed.new_ones(len(rows), 1)], 1)
+                known = distinct(where, known)
+                seen = self.network.read(images, last, index[rows], None if flip is None else flip[rows])
+                logits = self._extend(prepared[rows], seen, where, known).float()
+                parts.append(head.log_probabilities(logits, self._scale(known))[:keep])
+        return torch.cat(parts).unflatten(0, (queries, locations))
+
+    def _defaults(
+        self, images: Tensor, pixels: Tensor, index: Tensor | None, observed: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        if index is None:
+            if len(images) != len(pixels):
+                raise ValueError(f"Without `index`, {len(pixels)} queries need as many images, not {len(images)}.")
+            index = torch.arange(len(pixels), device=pixels.device)
+        if observed is None:
+            observed = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
+        return index, distinct(pixels, observed)
+
+    def _scale(self, observed: Bool[Tensor, "Q T"]) -> Float32[Tensor, "Q _"]:
+        return self.inverse_temperature[observed.sum(-1).clamp(max=len(self.inverse_temperature) - 1)]
+
+    def _chunks(self, number: int) -> Iterator[tuple[Int[Tensor, " B"], int]]:
+        """Rows of each chunk and how many of them count; a compiled network gets full chunks only."""
+        for start in range(0, number, self.chunk):
+            keep = min(self.chunk, number - start)
+            size = self.chunk if self.compiled else keep
+            yield (start + torch.arange(size, device=self.device)).clamp(max=number - 1), keep
+
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
+        training = self.network.training
+        self.network.eval()
+        try:
+            with torch.no_grad(), self.precision.active():
+                yield
+        finally:
+            self.network.train(training)

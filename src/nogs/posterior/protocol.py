@@ -1,0 +1,85 @@
+"""`Posterior`: what a posterior must do, and the arithmetic on its answers that every user of one needs.
+
+Answers are normalised log-probabilities in float32 of shape `[..., V, C]`: V label variables with C values each. A
+categorical task has one variable of K values, a bernoulli task K variables of two values (absent, present).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float, Float32, Int, UInt8
+from torch import Tensor
+
+from nogs.data.task import LabelSpace
+from nogs.glimpse import Grid
+
+__all__ = ["Posterior", "cross_entropy", "distinct", "entropy"]
+
+
+class Posterior(Protocol):
+    """g_AVP(θ | y, l) for any set of glimpses, whose order and repetition mean nothing.
+
+    Images stay where they are, as uint8 on the posterior's device; a query names its image by `index` (by default query
+    i reads image i) and its glimpses by their top-left pixels. Glimpses whose `observed` is false don't count, so that
+    queries with t = 0..T glimpses go into one call; with t = 0 the answer is the prior.
+    """
+
+    @property
+    def grid(self) -> Grid:
+        """Image size, glimpse size and allowed locations."""
+
+    @property
+    def space(self) -> LabelSpace:
+        """What is predicted."""
+
+    def log_probabilities(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q T 2"],
+        *,
+        index: Int[Tensor, " Q"] | None = None,
+        observed: Bool[Tensor, "Q T"] | None = None,
+        flip: Bool[Tensor, " Q"] | None = None,
+    ) -> Float32[Tensor, "Q V C"]:
+        """The answers to Q queries; where `flip`, the image is mirrored first. T may be 0."""
+
+    def look_ahead(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q P 2"],
+        candidates: Int[Tensor, "*#Q L 2"],
+        *,
+        index: Int[Tensor, " Q"] | None = None,
+        observed: Bool[Tensor, "Q P"] | None = None,
+        flip: Bool[Tensor, " Q"] | None = None,
+    ) -> Float32[Tensor, "Q L V C"]:
+        """The answers after each query's P glimpses and one more, at each of L candidate locations of the same image.
+
+        This is the inner loop of the design (Eq. 6): the queries are N completions, `pixels` the locations observed so
+        far, `candidates` (`[L, 2]`, or `[Q, L, 2]` where they differ) the locations under test. It equals
+        `log_probabilities` on all Q x L pairs; what pairs have in common is computed once. The glimpses are read from
+        the completion itself, as in Eq. 5; to condition on the true ones, paste them into it first.
+        """
+
+
+def entropy(log_probabilities: Float[Tensor, "*batch C"]) -> Float32[Tensor, "*batch"]:
+    """Shannon entropy in nats (Eq. 1), from log-probabilities: a probability that underflows adds nothing, not NaN."""
+    log_probabilities = log_probabilities.float()
+    return -(log_probabilities.exp() * log_probabilities.clamp(min=torch.finfo(torch.float32).min)).sum(-1)
+
+
+def cross_entropy(
+    log_probabilities: Float[Tensor, "*batch V C"], labels: Int[Tensor, "*batch V"]
+) -> Float[Tensor, "*batch V"]:
+    """Minus the log-probability of the true value of every variable, in nats."""
+    return -log_probabilities.gather(-1, labels[..., None])[..., 0]
+
+
+def distinct(pixels: Int[Tensor, "Q T 2"], observed: Bool[Tensor, "Q T"]) -> Bool[Tensor, "Q T"]:
+    """`observed` without repetitions: true for the first of the observed glimpses at each location."""
+    glimpses = pixels.shape[1]
+    same = (pixels[:, :, None] == pixels[:, None]).all(-1) & observed[:, None]
+    earlier = torch.ones(glimpses, glimpses, dtype=torch.bool, device=pixels.device).tril(-1)
+    return observed & ~(same & earlier).any(-1)

@@ -1,0 +1,56 @@
+"""Which glimpses a posterior is asked about: random ones for training (u(t, l) of Eq. 7), fixed ones for judging it."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, UInt8
+from torch import Tensor
+
+from nogs.glimpse import Grid
+from nogs.runtime import streams
+
+Locations = Literal["anywhere", "grid"]
+
+
+def random_pixels(
+    key: int, counter: Int[Tensor, "*batch"], *, grid: Grid, locations: Locations
+) -> Int[Tensor, "*batch 2"]:
+    """The location that each counter draws from the stream `key`, uniform over all pixel positions or over the grid."""
+    if locations == "grid":
+        drawn = (streams.uniform(key, counter) * len(grid)).long()
+        return grid.pixels.to(counter.device)[drawn]
+    span = torch.tensor([grid.height - grid.glimpse + 1, grid.width - grid.glimpse + 1], device=counter.device)
+    # 24 bits of a uniform number are plenty for an axis of an image
+    return (streams.uniform(key, 2 * counter[..., None] + torch.arange(2, device=counter.device)) * span).long()
+
+
+def strata(batch: int, glimpses: int) -> tuple[tuple[int, int], ...]:
+    """(how many images, t) for t = 0..T: the parts of a batch, as equal as they can be."""
+    edges = [t * batch // (glimpses + 1) for t in range(glimpses + 2)]
+    return tuple((after - before, t) for t, (before, after) in enumerate(pairwise(edges)))
+
+
+def observed_first(t: Int[Tensor, " Q"], glimpses: int) -> Bool[Tensor, "Q T"]:
+    """The first t of T glimpses are observed."""
+    return torch.arange(glimpses, device=t.device) < t[:, None]
+
+
+def fixed_pixels(
+    images: int, *, glimpses: int, grid: Grid, locations: Locations, seed: int, purpose: str, device: torch.device
+) -> Int[Tensor, "n T 2"]:
+    """T locations for each of n images, the same at every call; t glimpses are the first t of them."""
+    counter = torch.arange(images * glimpses, device=device).reshape(images, glimpses)
+    return random_pixels(streams.key(seed, f"posterior {purpose}"), counter, grid=grid, locations=locations)
+
+
+def resident(images: np.ndarray, device: torch.device) -> UInt8[Tensor, "N H W 3"]:
+    """The images as a tensor on the device, on the CPU without a copy."""
+    with warnings.catch_warnings():
+        # torch warns that a read-only memory map must not be written, which nobody here does
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.asarray(images)).to(device)

@@ -1,0 +1,52 @@
+"""Adam for a posterior: which weights decay, which move slowly because they were loaded, and how large a step is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from nogs.posterior.config import PosteriorConfig
+
+
+def learning_rate(config: PosteriorConfig, iteration: int) -> float:
+    """Adam's step size: a linear warm-up, then constant or a cosine to zero over the remaining iterations."""
+    if iteration < config.warmup:
+        return config.learning_rate * (iteration + 1) / config.warmup
+    if config.schedule == "constant":
+        return config.learning_rate
+    share = (iteration - config.warmup) / max(1, config.iterations - config.warmup)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
+
+
+def make_optimizer(
+    parameters: Mapping[str, nn.Parameter], *, config: PosteriorConfig, loaded: set[str]
+) -> torch.optim.AdamW:
+    """AdamW (Adam where nothing decays) with its state in place; a group's `factor` multiplies the step size.
+
+    Of the parameters, those named in `loaded` take the factor `pretrained_rate`, and are frozen where it is 0.
+    """
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        factor = config.pretrained_rate if name in loaded else 1.0
+        parameter.requires_grad_(factor > 0)
+        if factor > 0:
+            groups.setdefault((parameter.ndim > 1, factor), []).append(parameter)
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": members, "factor": factor, "weight_decay": config.weight_decay if matrices else 0.0}
+            for (matrices, factor), members in groups.items()
+        ],
+        lr=config.learning_rate,
+        fused=True,
+    )
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+    return optimizer

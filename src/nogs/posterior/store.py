@@ -1,0 +1,121 @@
+"""A posterior in one safetensors file: weights, calibration, architecture, and what is known about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nogs.data.task import Task
+from nogs.glimpse import Grid
+from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_tensors, save_tensors
+
+FORMAT = "nogs posterior 1"
+_TEMPERATURE = "calibration.inverse_temperature"
+
+
+def save_posterior(
+    path: Path,
+    posterior: NetworkPosterior,
+    *,
+    task: Task,
+    about: Mapping[str, Any] | None = None,
+    half: bool = False,
+) -> None:
+    """Write a posterior; `about` says how it was made and what it scores. `half` stores weights as float16."""
+    tensors: dict[str, Tensor] = dict(posterior.network.state_dict())
+    if half:
+        tensors = {name: t.half() if t.is_floating_point() else t for name, t in tensors.items()}
+    tensors[_TEMPERATURE] = posterior.inverse_temperature
+    metadata = {
+        "format": FORMAT,
+        "task": task.name,
+        "architecture": json.dumps(posterior.architecture.to_json()),
+        "about": json.dumps(dict(about or {})),
+    }
+    save_tensors(path, {name: value.cpu() for name, value in tensors.items()}, metadata)
+
+
+def load_posterior(
+    name_or_path: str | Path,
+    *,
+    task: Task | None = None,
+    device: str | torch.device = "cpu",
+    precision: str = "auto",
+    chunk: int | None = None,
+    compiled: bool = False,
+) -> NetworkPosterior:
+    """The posterior of a file, or a published one by its name; one of another task or grid than `task` is refused."""
+    path = find_posterior(name_or_path)
+    tensors, metadata = load_tensors(path)
+    if metadata.get("format") != FORMAT:
+        raise InputError(f"{path} is not a posterior of this version; train it again with nogs posterior train.")
+    architecture = Architecture.from_json(json.loads(metadata["architecture"]))
+    if task is not None:
+        _check(path, metadata["task"], architecture, task)
+    inverse_temperature = tensors.pop(_TEMPERATURE, None)
+    network = architecture.build()
+    expected = network.state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape:
+            raise InputError(
+                f"{path} does not fit its own architecture: tensor {name!r} is missing, unknown or misshapen."
+            )
+    network.load_state_dict({name: value.to(expected[name].dtype) for name, value in tensors.items()})
+    return NetworkPosterior(
+        network.to(device).eval(),
+        architecture,
+        inverse_temperature=inverse_temperature,
+        precision=precision,
+        chunk=chunk,
+        compiled=compiled,
+    )
+
+
+def about_posterior(name_or_path: str | Path) -> dict[str, Any]:
+    """What a posterior's file says about itself: how it was trained, on what, and its scores."""
+    _, metadata = load_tensors(find_posterior(name_or_path))
+    found: dict[str, Any] = json.loads(metadata.get("about", "{}"))
+    return found
+
+
+def find_posterior(name_or_path: str | Path) -> Path:
+    """The file that a path, or the name of a published posterior, stands for."""
+    path = Path(name_or_path)
+    if path.suffix == ".safetensors":
+        return path
+    published = Path(__file__).parents[1] / "pretrained"
+    file = published / f"{name_or_path}.safetensors"
+    if not file.is_file():
+        names = sorted(found.stem for found in published.glob("*.safetensors"))
+        listed = f"published are {', '.join(names)}" if names else "none is published with this version"
+        raise InputError(f"There is no posterior {str(name_or_path)!r}: {listed}; or give a .safetensors file.")
+    return file
+
+
+def _check(path: Path, task_name: str, architecture: Architecture, task: Task) -> None:
+    if task_name != task.name or architecture.head.space != task.space:
+        raise InputError(
+            f"{path} is a posterior of the task {task_name!r} with {_labels(architecture.head.space)}, not of "
+            f"{task.name!r} with {_labels(task.space)}; give one that was trained on it."
+        )
+    if architecture.grid != task.grid:
+        raise InputError(
+            f"{path} was trained for {_describe(architecture.grid)}, but the task {task.name!r} has "
+            f"{_describe(task.grid)}; train one for it with nogs posterior train."
+        )
+
+
+def _labels(space: Any) -> str:
+    return f"{len(space.names)} {'classes' if space.kind == 'categorical' else 'attributes'}"
+
+
+def _describe(grid: Grid) -> str:
+    rows, columns = grid.shape
+    return f"{rows} x {columns} locations of {grid.glimpse} px glimpses on {grid.height} x {grid.width} px"

@@ -1,0 +1,224 @@
+"""The glimpse-token transformer: a posterior that reads the observed glimpses and nothing else of the image.
+
+Each glimpse becomes a few tokens with their position in pixels; a learned prior token gathers what they say. All tokens
+see each other alike, so order means nothing; with no glimpse the prior token is alone, and the answer is the prior.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nogs.glimpse import Grid, cut
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.labels import Float32Linear
+from nogs.posterior.stems import VGGStem, centres, make_stem, token_size
+
+Groups = Sequence[tuple[int, int]]
+"""(queries, glimpses or tokens of each), in the order of the rows: queries of one length need no padding."""
+
+_OCTAVES = 7  # from half a wave across the image to 32 waves: a period of 7 px on 224 px
+
+
+class Place(nn.Module):
+    """Position of a token: sines and cosines of its row and column, through a small network."""
+
+    def __init__(self, grid: Grid, width: int) -> None:
+        super().__init__()
+        self.register_buffer("size", torch.tensor([grid.height, grid.width], dtype=torch.float32), persistent=False)
+        self.size: Tensor
+        self.layers = nn.Sequential(nn.Linear(4 * _OCTAVES + 2, width), nn.GELU(), nn.Linear(width, width))
+
+    def forward(self, pixels: Float[Tensor, "*batch 2"]) -> Float[Tensor, "*batch D"]:
+        """Embed (row, column) in pixels."""
+        share = pixels / self.size
+        waves = math.pi * 2.0 ** torch.arange(_OCTAVES, device=pixels.device)
+        angles = (share[..., None] * waves).flatten(-2)
+        return self.layers(torch.cat([2 * share - 1, angles.sin(), angles.cos()], -1))
+
+
+class Block(nn.Module):
+    """A pre-norm transformer layer over rows of tokens, stored below each other without padding."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.drop = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "S D"],
+        groups: Groups,
+        masks: Sequence[Bool[Tensor, "_ _"] | None],
+        *,
+        first: Int[Tensor, " Q"] | None = None,
+    ) -> Float[Tensor, "_ D"]:
+        """`groups` are (rows, tokens); `masks` are true for tokens that may be seen.
+
+        With `first`, the place of each row's first token, only these are computed: all that a last layer is asked for.
+        """
+        width = x.shape[-1]
+        normed = self.norm1(x)
+        keys, values = F.linear(normed, self.qkv.weight[width:], self.qkv.bias[width:]).chunk(2, -1)
+        asking = normed if first is None else normed[first]
+        queries = F.linear(asking, self.qkv.weight[:width], self.qkv.bias[:width])
+        sizes = [rows * tokens for rows, tokens in groups]
+        lengths = [tokens if first is None else 1 for _, tokens in groups]
+        parts = zip(
+            queries.split([rows * length for (rows, _), length in zip(groups, lengths)]),
+            keys.split(sizes),
+            values.split(sizes),
+            masks,
+            groups,
+        )
+        seen = []
+        for q, k, v, mask, (rows, _) in parts:
+            q, k, v = (part.reshape(rows, -1, self.heads, width // self.heads).transpose(1, 2) for part in (q, k, v))
+            # a mask is spelt out for each query token: kernels with a mask want all its axes
+            spread = None if mask is None else mask[:, None, None].expand(-1, 1, q.shape[2], -1)
+            seen.append(F.scaled_dot_product_attention(q, k, v, attn_mask=spread).transpose(1, 2).reshape(-1, width))
+        x = (x if first is None else x[first]) + self.drop(self.out(torch.cat(seen) if len(seen) > 1 else seen[0]))
+        return x + self.drop(self.mlp(self.norm2(x)))
+
+
+class GlimpseTokens(nn.Module):
+    """The network. `encode` sees each glimpse alone, `join` all glimpses of a query."""
+
+    def __init__(self, config: PosteriorConfig, *, grid: Grid, outputs: int) -> None:
+        super().__init__()
+        self.grid = grid
+        size = token_size(config, grid.glimpse)
+        self.stem = make_stem(config, glimpse=grid.glimpse)
+        self.place = Place(grid, config.width)
+        self.register_buffer("centres", centres(grid.glimpse, size), persistent=False)
+        self.centres: Tensor
+        self.glimpse_blocks = nn.ModuleList(
+            Block(config.width, config.heads, config.dropout) for _ in range(config.glimpse_layers)
+        )
+        self.blocks = nn.ModuleList(Block(config.width, config.heads, config.dropout) for _ in range(config.layers))
+        self.prior = nn.Parameter(torch.zeros(config.width))
+        self.norm = nn.LayerNorm(config.width)
+        self.head = Float32Linear(config.width, outputs)
+        nn.init.trunc_normal_(self.prior, std=0.02)
+        for module in (*self.glimpse_blocks, *self.blocks, self.head):
+            for name, layer in module.named_modules():
+                if isinstance(layer, nn.Linear):
+                    # the branches that add to the residual stream start the smaller the more there are
+                    depth = 2 * (config.glimpse_layers + config.layers) if name in ("out", "mlp.2") else 1
+                    nn.init.trunc_normal_(layer.weight, std=1 / math.sqrt(depth * layer.in_features))
+                    nn.init.zeros_(layer.bias)
+
+    def load(self, source: str) -> set[str]:
+        """Start the stem from VGG-16's weights; returns the names of the parameters that were loaded."""
+        if not isinstance(self.stem, VGGStem):
+            return set()
+        return {f"stem.{name}" for name in self.stem.load(source)}
+
+    def read(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q T 2"],
+        index: Int[Tensor, " Q"],
+        flip: Bool[Tensor, " Q"] | None = None,
+    ) -> UInt8[Tensor, "Q T g g 3"]:
+        """All that the network needs of the images: the glimpses."""
+        spread = pixels.shape[:2]
+        mirrored = None if flip is None else flip[:, None].expand(spread)
+        return cut(images, pixels, glimpse=self.grid.glimpse, index=index[:, None].expand(spread), flip=mirrored)
+
+    def encode(
+        self,
+        glimpses: UInt8[Tensor, "M g g 3"],
+        pixels: Int[Tensor, "M 2"],
+        *,
+        hidden: Bool[Tensor, " M"] | None = None,
+        stand_in: Float[Tensor, " D"] | None = None,
+    ) -> Float[Tensor, "M n D"]:
+        """Tokens of each glimpse, from it and its place alone; where `hidden`, `stand_in` replaces what it shows."""
+        content = self.stem(glimpses)
+        if hidden is not None and stand_in is not None:
+            content = torch.where(hidden[:, None, None], stand_in.to(content.dtype), content)
+        tokens = content + self.place(pixels[:, None] + self.centres)
+        number, each, width = tokens.shape
+        if not (self.glimpse_blocks and number):
+            return tokens
+        flat = tokens.reshape(-1, width)
+        for block in self.glimpse_blocks:
+            flat = block(flat, [(number, each)], [None])
+        return flat.view(number, each, width)
+
+    def context(
+        self, tokens: Float[Tensor, "M n D"], observed: Bool[Tensor, "Q T"], groups: Groups, *, all_tokens: bool = False
+    ) -> Float[Tensor, "S D"]:
+        """The prior token of every query after it has seen the query's tokens, or with `all_tokens` these as well.
+
+        `groups` are (queries, glimpses), and `tokens` those of their glimpses one after the other.
+        """
+        each, width = tokens.shape[1:]
+        rows, masks, firsts, start, place, query = [], [], [], 0, 0, 0
+        for queries, glimpses in groups:
+            part = tokens[start : start + queries * glimpses].reshape(queries, glimpses * each, width)
+            prior = self.prior.to(part.dtype).expand(queries, 1, width)
+            rows.append(torch.cat([prior, part], 1).reshape(-1, width))
+            seen = observed[query : query + queries, :glimpses].repeat_interleave(each, 1)
+            masks.append(torch.cat([seen.new_ones(queries, 1), seen], 1) if glimpses else None)
+            length = 1 + glimpses * each
+            firsts.append(place + length * torch.arange(queries, device=tokens.device))
+            start, place, query = start + queries * glimpses, place + queries * length, query + queries
+        x, first = torch.cat(rows), torch.cat(firsts)
+        lengths = [(queries, 1 + glimpses * each) for queries, glimpses in groups]
+        for n, block in enumerate(self.blocks):
+            last = n == len(self.blocks) - 1 and not all_tokens
+            x = block(x, lengths, masks, first=first if last else None)
+        return x
+
+    def classify(self, context: Float[Tensor, "Q D"]) -> Float[Tensor, "Q O"]:
+        """Logits from the queries' prior tokens."""
+        return self.head(self.norm(context))
+
+    def forward(
+        self,
+        glimpses: UInt8[Tensor, "Q T g g 3"],
+        pixels: Int[Tensor, "Q T 2"],
+        observed: Bool[Tensor, "Q T"],
+        groups: Groups | None = None,
+    ) -> Float[Tensor, "Q O"]:
+        """Logits from what `read` read; the queries of a group (queries, t) look at their first t glimpses."""
+        groups = groups or [(len(glimpses), glimpses.shape[1])]
+        ends = accumulate(queries for queries, _ in groups)
+        spans = [(slice(end - queries, end), t) for end, (queries, t) in zip(ends, groups)]
+        looked = torch.cat([glimpses[span, :t].flatten(0, 1) for span, t in spans])
+        where = torch.cat([pixels[span, :t].flatten(0, 1) for span, t in spans])
+        return self.classify(self.context(self.encode(looked, where), observed, groups))
+
+    def prepare(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q P 2"],
+        index: Int[Tensor, " Q"],
+        flip: Bool[Tensor, " Q"] | None = None,
+    ) -> Float[Tensor, "Q P n D"]:
+        """Encode the glimpses that all candidates of a query share."""
+        glimpses = self.read(images, pixels, index, flip)
+        return self.encode(glimpses.flatten(0, 1), pixels.flatten(0, 1)).unflatten(0, pixels.shape[:2])
+
+    def extend(
+        self,
+        prepared: Float[Tensor, "B P n D"],
+        glimpses: UInt8[Tensor, "B 1 g g 3"],
+        pixels: Int[Tensor, "B P1 2"],
+        observed: Bool[Tensor, "B P1"],
+    ) -> Float[Tensor, "B O"]:
+        """Logits after the prepared glimpses and one more, which is the last of `pixels`."""
+        last = self.encode(glimpses[:, 0], pixels[:, -1])
+        tokens = torch.cat([prepared.to(last.dtype), last[:, None]], 1)
+        return self.classify(self.context(tokens.flatten(0, 1), observed, [(len(last), tokens.shape[1])]))

@@ -1,0 +1,298 @@
+"""Training of a posterior (Eq. 7): one loop, resumable, with the best network on the validation images kept.
+
+A killed run goes on from its last saved state to the same result: batches and random numbers are functions of the
+iteration, and everything else is in the state.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nogs.data.task import Task
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.labels import label_table
+from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.outcome import write_outcome
+from nogs.posterior.pretraining import Painter
+from nogs.posterior.protocol import distinct
+from nogs.posterior.queries import observed_first, random_pixels, resident, strata
+from nogs.posterior.schedule import learning_rate, make_optimizer
+from nogs.posterior.stems import token_size
+from nogs.posterior.store import find_posterior, load_posterior
+from nogs.posterior.tokens import GlimpseTokens
+from nogs.posterior.validation import Validation
+from nogs.runtime import progress, streams
+from nogs.runtime.device import pick_device, pick_precision
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.fingerprint import file_digest, fingerprint
+from nogs.runtime.metrics import Metrics
+from nogs.runtime.stage import Stage
+
+FILE = "posterior.safetensors"
+
+
+def train_posterior(
+    task: Task,
+    *,
+    config: PosteriorConfig,
+    glimpses: int,
+    folder: Path,
+    seed: int = 0,
+    device: str = "auto",
+) -> NetworkPosterior:
+    """Train, calibrate and judge a posterior; what is done is loaded, what was begun goes on.
+
+    `folder` gets posterior.safetensors, evaluation.json, posterior.png and metrics.jsonl.
+    """
+    mark = fingerprint(config.model_dump(exclude={"save_every"}), task.fingerprint, glimpses, seed, _files(config))
+    stage = Stage(folder, name="posterior", fingerprint=mark)
+    stage.check_folder()
+    chosen = pick_device(device)
+    if stage.done:
+        progress.say("The posterior is trained already.")
+        return load_posterior(folder / FILE, task=task, device=chosen, precision=config.precision)
+    trainer = Trainer(task, config=config, glimpses=glimpses, seed=seed, device=chosen)
+    stage.begin()
+    trainer.run(folder)
+    found = math.isfinite(trainer.best_loss)
+    if found:
+        write_outcome(trainer, folder / FILE)
+    if trainer.failed is not None:
+        kept = "the best network before that is kept" if found else "no network is kept"
+        raise InputError(
+            f"The posterior's loss was not a finite number by iteration {trainer.failed}; {kept}; lower "
+            "--posterior.learning-rate or set --posterior.clip 1, and use another --out."
+        )
+    if not found:
+        raise InputError("The posterior's time was over before its pretraining; raise --posterior.seconds.")
+    stage.finish(iterations=trainer.iteration, training_seconds=round(trainer.spent, 1))
+    (folder / "state.safetensors").unlink(missing_ok=True)
+    return load_posterior(folder / FILE, task=task, device=chosen, precision=config.precision)
+
+
+class Trainer:
+    """The network with its optimiser, counters and best version: all that a state holds."""
+
+    def __init__(self, task: Task, *, config: PosteriorConfig, glimpses: int, seed: int, device: torch.device) -> None:
+        self.task, self.config, self.glimpses, self.seed, self.device = task, config, glimpses, seed, device
+        self.precision = pick_precision(config.precision, device)
+        rows = training_rows(task)
+        self.batch = min(config.batch, len(rows))
+        self.longest = max(glimpses, config.train_glimpses or 0)
+        if self.batch <= self.longest:
+            raise InputError(
+                f"posterior.batch is {self.batch} (of {len(rows)} training images), but a batch needs an image for "
+                f"each number of glimpses 0..{self.longest}; use at least {self.longest + 1}."
+            )
+        self.per_epoch = len(rows) // self.batch
+        self.training = torch.from_numpy(rows).to(device)
+        self.images = resident(task.images, device)
+        self.labels = torch.from_numpy(label_table(task)).to(device)
+        self.architecture = Architecture.of(config, task=task, glimpses=glimpses)
+        head = self.architecture.head
+        self.attributes = None if not head.attributes else torch.from_numpy(task.attributes).to(device)
+        self.groups = strata(self.batch, self.longest)
+        counts = torch.tensor([count for count, _ in self.groups], device=device)
+        t = torch.arange(self.longest + 1, device=device).repeat_interleave(counts)
+        self.observed = observed_first(t, self.longest)
+        # every t weighs the same, though its part of the batch may have an image more than another
+        self.row_weights = (1 / (counts * len(counts))).repeat_interleave(counts)
+        self.network = self.architecture.build(seed=seed)
+        loaded = self.network.load(config.weights) if config.weights != "none" else set()
+        self.network.to(device)
+        self.painter = None
+        if config.pretrain:
+            assert isinstance(self.network, GlimpseTokens)
+            self.painter = Painter(self.network, size=token_size(config, task.grid.glimpse)).to(device)
+        self.optimizer = make_optimizer(self.parameters(), config=config, loaded=loaded)
+        self.optimised = list(self.parameters().values())
+        self.forward: Callable[..., Tensor] = self.network
+        if config.compile and device.type == "cuda":
+            self.forward = torch.compile(self.network, dynamic=False)
+        self.teacher = None
+        if config.teacher is not None:
+            self.teacher = load_posterior(config.teacher, task=task, device=device, precision=config.precision)
+        self.validate = Validation(self)
+        self.order = torch.zeros(0, dtype=torch.int64, device=device)
+        self.iteration, self.spent = 0, 0.0
+        self.failed: int | None = None
+        self.total = torch.zeros((), device=device)
+        self.best_loss, self.best_iteration = math.inf, 0
+        self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """All that is optimised, by name."""
+        painter = {} if self.painter is None else dict(self.painter.named_parameters(prefix="painter"))
+        return {**dict(self.network.named_parameters()), **painter}
+
+    def step(self) -> None:
+        """One iteration of Adam on Eq. 7."""
+        config, drawn = self.config, self.iteration * self.batch + torch.arange(self.batch, device=self.device)
+        if self.iteration % self.per_epoch == 0 or not len(self.order):
+            key = streams.key(self.seed, "posterior order", step=self.iteration // self.per_epoch)
+            self.order = self.training[streams.permutation(key, len(self.training), self.device)]
+        begin = self.iteration % self.per_epoch * self.batch
+        rows = self.order[begin : begin + self.batch]
+        flip = None
+        if config.flip:
+            flip = streams.uniform(streams.key(self.seed, "posterior flips"), drawn) < 0.5
+        painting = self.iteration < config.pretrain
+        glimpses = config.pretrain_glimpses if painting else self.longest
+        counter = drawn[:, None] * glimpses + torch.arange(glimpses, device=self.device)
+        key = streams.key(self.seed, "posterior painting" if painting else "posterior locations")
+        pixels = random_pixels(key, counter, grid=self.task.grid, locations=config.locations)
+        torch.manual_seed(streams.key(self.seed, "posterior dropout", step=self.iteration))
+        seen = self.network.read(self.images, pixels, rows, flip)
+        if painting:
+            assert self.painter is not None
+            assert isinstance(self.network, GlimpseTokens)
+            loss = self.painter.loss(self.network, seen, pixels)
+        else:
+            observed = distinct(pixels, self.observed)
+            losses = self.architecture.head.losses(
+                self.forward(seen, pixels, observed, self.groups),
+                self.labels[rows],
+                None if self.attributes is None else self.attributes[rows],
+                teacher=self._ask_teacher(pixels, rows, observed, flip),
+                attribute_weight=config.attribute_weight,
+                teacher_weight=config.teacher_weight,
+            )
+            loss = (losses * self.row_weights).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if config.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.optimised, config.clip)
+        rate = learning_rate(config, self.iteration)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["factor"]
+        self.optimizer.step()
+        self.total += loss.detach()
+        self.iteration += 1
+
+    def run(self, folder: Path) -> None:
+        """From the saved state, if there is one, to the last iteration or the end of the time."""
+        config, state = self.config, folder / "state.safetensors"
+        self.load(state)
+        every, first, before = config.validate_every or self.per_epoch, self.iteration, self.spent
+        began, last_log, validations = time.monotonic(), self.iteration, 0
+        devices = [self.device] if self.device.type == "cuda" else []
+        with (
+            Metrics(folder, resume_after=first or -1) as metrics,
+            progress.track("training the posterior", total=config.iterations, start=first) as bar,
+            torch.random.fork_rng(devices=devices),
+            self.precision.active(),
+        ):
+            self.network.train()
+            while self.iteration < config.iterations and self.failed is None:
+                self.step()
+                late = config.seconds is not None and before + time.monotonic() - began >= config.seconds
+                if self.iteration % every and self.iteration < config.iterations and not late:
+                    continue
+                self.log(metrics, since=self.iteration - last_log)
+                bar.advance(self.iteration - last_log, best=self.best_loss)
+                last_log, validations = self.iteration, validations + 1
+                self.spent = before + time.monotonic() - began
+                if late:
+                    progress.say(f"The {config.seconds:g} s are over after {self.iteration} iterations.")
+                    break
+                if validations % config.save_every == 0 and self.iteration < config.iterations and self.failed is None:
+                    self.save(state)
+
+    def log(self, metrics: Metrics, *, since: int) -> None:
+        """Validate, keep the network if it is the best, write a line."""
+        by_t, accuracy = self.validate()
+        loss, training = by_t.mean().item(), (self.total / since).item()
+        self.total.zero_()
+        metrics.log(
+            self.iteration,
+            training_loss=training,
+            validation_cross_entropy=loss,
+            validation_accuracy=accuracy,
+            validation_cross_entropy_by_glimpses=by_t.tolist(),
+            learning_rate=learning_rate(self.config, self.iteration - 1),
+        )
+        if not (math.isfinite(loss) and math.isfinite(training)):
+            self.failed = self.iteration
+        elif loss < self.best_loss and self.iteration > self.config.pretrain:
+            self.best_loss, self.best_iteration = loss, self.iteration
+            for name, value in self.network.state_dict().items():
+                self.best[name].copy_(value)
+
+    def posterior(self) -> NetworkPosterior:
+        """The network as it is now, without calibration."""
+        return NetworkPosterior(self.network, self.architecture, precision=self.config.precision)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
+        out = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        out.update({f"best.{name}": value for name, value in self.best.items()})
+        for name, parameter in self.parameters().items():
+            if name.startswith("painter."):
+                out[name] = parameter.data
+            for part, value in self.optimizer.state.get(parameter, {}).items():
+                out[f"adam.{part}.{name}"] = value
+        return out
+
+    def fingerprint(self) -> str:
+        """What a state must come from to be continued here."""
+        config = self.config.model_dump(exclude={"save_every"})
+        return fingerprint(config, self.task.fingerprint, self.architecture.to_json(), self.seed, _files(self.config))
+
+    def save(self, path: Path) -> None:
+        """Write the state."""
+        counters = {name: getattr(self, name) for name in ("iteration", "spent", "best_loss", "best_iteration")}
+        about = {"fingerprint": self.fingerprint(), "counters": json.dumps(counters)}
+        save_tensors(path, {name: value.cpu() for name, value in self.tensors().items()}, about)
+
+    def load(self, path: Path) -> None:
+        """Continue from a state of the same training; another one is left alone and training starts anew."""
+        if not path.exists():
+            return
+        tensors, about = load_tensors(path)
+        if about.get("fingerprint") != self.fingerprint():
+            progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
+            return
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
+        for name, value in json.loads(about["counters"]).items():
+            setattr(self, name, value)
+        progress.say(f"Going on from iteration {self.iteration}.")
+
+    def _ask_teacher(self, pixels: Tensor, rows: Tensor, observed: Tensor, flip: Tensor | None) -> Tensor | None:
+        if self.teacher is None:
+            return None
+        return self.teacher.log_probabilities(self.images, pixels, index=rows, observed=observed, flip=flip)
+
+
+def training_rows(task: Task) -> npt.NDArray[np.int64]:
+    """Rows of the images that may train the posterior; an annotated one among them is refused."""
+    if not task.splits.get("posterior"):
+        raise InputError(f"Task {task.name!r} has no images for the posterior; lower data.annotated to leave some.")
+    for split in ("annotate", "validation", "test"):
+        shared = sorted(set(task.splits["posterior"]) & set(task.splits.get(split, ())))
+        if shared:
+            raise InputError(
+                f"Image {shared[0]!r} of task {task.name!r} is in the split {split!r} and would train the posterior; "
+                "take it out of the split 'posterior'."
+            )
+    return task.rows("posterior")
+
+
+def _files(config: PosteriorConfig) -> list[str]:
+    """What the files that a configuration names hold."""
+    named = [] if config.weights in ("none", "imagenet") else [Path(config.weights)]
+    named += [] if config.teacher is None else [find_posterior(config.teacher)]
+    for path in named:
+        if not path.is_file():
+            raise InputError(f"There is no file {path}; check --posterior.weights and --posterior.teacher.")
+    return [file_digest(path) for path in named]

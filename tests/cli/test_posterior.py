@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+import torch
+
+import miniature
+from nogs.cli import main
+from nogs.data import load_task
+from nogs.runtime.files import read_json
+from nogs.sequences import Sequences, save
+
+FIELDS = {"width": 16, "layers": 1, "heads": 2, "iterations": 6, "batch": 16}
+TINY = [word for name, value in FIELDS.items() for word in (f"--posterior.{name}", str(value))]
+RECIPE = """
+base: celeba-hq
+name: tiny
+data: {image_size: 32, glimpse: 8, grid_count: 5, grid_last: null, annotated: 600}
+glimpses: 3
+posterior: {warmup: 0, validate_every: 3, token: 4, precision: float32}
+"""
+
+
+@pytest.fixture
+def faces(tmp_path):
+    torch.set_num_threads(1)
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    return miniature.celeba_hq(tmp_path / "data")
+
+
+def places(tmp_path, data):
+    return [
+        str(tmp_path / "tiny.yaml"),
+        *["--data", str(data), "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "run"), *TINY],
+        *["--device", "cpu"],
+    ]
+
+
+def test_posterior_is_trained_and_evaluated_by_command(faces, tmp_path, capsys):
+    arguments = places(tmp_path, faces)
+    assert main(["posterior", "train", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "test, calibrated\n  glimpses   accuracy  cross-entropy   entropy  calibration\n         0" in out
+    assert "posterior, tables and plot" in out
+    folder = tmp_path / "run" / "posterior"
+    made = {path.name for path in folder.iterdir() if not path.name.startswith("events")}
+    assert made == {
+        "posterior.safetensors",
+        "evaluation.json",
+        "posterior.png",
+        "metrics.jsonl",
+        "done.json",
+        "stage.json",
+    }
+    found = read_json(folder / "evaluation.json")
+    assert [row["glimpses"] for row in found["tables"]["test, calibrated"]] == [0, 1, 2, 3]
+    assert main(["posterior", "evaluate", *arguments, "--split", "validation"]) == 0
+    out = capsys.readouterr().out
+    assert "validation, random locations, calibrated" in out
+    tables = read_json(folder / "evaluation-validation.json")["tables"]
+    for name in ("before calibration", "calibrated"):
+        again, first = tables[f"validation, random locations, {name}"], found["tables"][f"validation, {name}"]
+        for one, other in zip(again, first):
+            assert one == pytest.approx(other, abs=1e-5)
+    assert (folder / "evaluation-validation.png").stat().st_size > 1000
+
+
+def test_posterior_is_evaluated_along_sequences(faces, tmp_path, capsys):
+    arguments = places(tmp_path, faces)
+    assert main(["posterior", "train", *arguments]) == 0
+    from nogs.recipes import recipe
+
+    config = recipe(str(tmp_path / "tiny.yaml")).data
+    task = load_task(config, data=faces, cache=tmp_path / "cache")
+    ids = task.splits["annotate"]
+    random = np.random.default_rng(0)
+    pixels = task.grid.pixels.numpy()[random.integers(0, len(task.grid), (len(ids), 3))]
+    save(Sequences(task.name, "Smiling", task.grid, 3, ids, pixels), tmp_path / "sequences")
+    capsys.readouterr()
+    extra = ["--split", "annotate", "--sequences", str(tmp_path / "sequences"), "--attribute", "Smiling"]
+    assert main(["posterior", "evaluate", *arguments, *extra]) == 0
+    assert "along the sequences, before calibration" in capsys.readouterr().out
+
+
+def test_kind_is_short_for_its_field(faces, tmp_path, capsys):
+    arguments = [*places(tmp_path, faces), "--posterior.backbone", "shufflenet_v2_x0_5"]
+    assert main(["posterior", "train", *arguments, "--kind", "cnn"]) == 0
+    assert "kind: cnn" in (tmp_path / "run" / "recipe.yaml").read_text()
+    assert main(["posterior", "train", *arguments, "--kind", "tokens"]) == 2
+    assert "holds posterior of another recipe" in capsys.readouterr().err
+
+
+def test_auxiliary_attributes_of_birds_are_learned_too(tmp_path, capsys):
+    torch.set_num_threads(1)
+    data = miniature.cub(tmp_path / "data", per_class=12)
+    text = RECIPE.replace("base: celeba-hq", "base: cub").replace("grid_last: null, annotated: 600", "annotated: 1000")
+    (tmp_path / "tiny.yaml").write_text(text.replace("token: 4,", "token: 4, stem: conv, batch: 4,"))
+    arguments = places(tmp_path, data)
+    arguments[arguments.index("--posterior.batch") + 1] = "5"
+    assert main(["posterior", "train", *arguments]) == 0
+    parameters = read_json(tmp_path / "run" / "posterior" / "evaluation.json")["parameters"]
+    assert main(["posterior", "train", *arguments, "--posterior.attribute-weight", "0", "--out", f"{tmp_path}/b"]) == 0
+    fewer = read_json(tmp_path / "b" / "posterior" / "evaluation.json")["parameters"]
+    assert parameters - fewer == 312 * 17  # the head's rows and biases
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (["--posterior.width", "17"], "width 17 must be a multiple of heads 2"),
+        (["--posterior.batch", "2"], "posterior.batch is 2"),
+        (["--posterior.token", "5"], "posterior.token must divide the glimpse of 8 px, but is 5 px"),
+        (["--posterior.pretrain", "9"], "pretrain must leave iterations for the labels, but is 9 of 6"),
+        (["--posterior.teacher", "nobody"], "There is no posterior 'nobody'"),
+    ],
+)
+def test_mistake_is_one_sentence(faces, tmp_path, capsys, extra, sentence):
+    assert main(["posterior", "train", *places(tmp_path, faces), *extra]) == 2
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+def test_run_without_a_posterior_is_refused(faces, tmp_path, capsys):
+    assert main(["posterior", "evaluate", *places(tmp_path, faces)]) == 2
+    assert "holds no posterior; train one with nogs posterior train" in capsys.readouterr().err

@@ -1,0 +1,131 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import worlds
+from nogs.data.task import LabelSpace
+from nogs.posterior import store
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.labels import Head
+from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.store import about_posterior, load_posterior, save_posterior
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_tensors, save_tensors
+from real_data import real_data
+
+CONFIGS = {
+    "tokens": PosteriorConfig(width=16, layers=2, heads=2, glimpse_layers=1, stem="conv", learning_rate=0.5),
+    "cnn": PosteriorConfig(kind="cnn", backbone="resnet18"),
+}
+
+
+def made(task, name="tokens"):
+    architecture = Architecture(CONFIGS[name], task.grid, 3, Head(task.space, attributes=2))
+    network = architecture.build(seed=1)
+    with torch.no_grad():
+        for value in network.state_dict().values():
+            if value.is_floating_point():
+                value += 0.01
+    return NetworkPosterior(network, architecture, inverse_temperature=torch.tensor([[1.0], [0.9], [0.8], [0.7]]))
+
+
+def answers(posterior, task):
+    pixels = task.grid.pixels[torch.arange(60).reshape(20, 3) % len(task.grid)]
+    return posterior.log_probabilities(torch.from_numpy(task.images[:20]), pixels)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_loaded_posterior_answers_as_the_saved_one(task, tmp_path, name):
+    posterior, path = made(task, name), tmp_path / "p.safetensors"
+    save_posterior(path, posterior, task=task, about={"note": "x"})
+    loaded = load_posterior(path, task=task)
+    assert torch.equal(answers(loaded, task), answers(posterior, task))
+    assert loaded.grid == task.grid
+    assert loaded.space == task.space
+    assert about_posterior(path) == {"note": "x"}
+
+
+def test_half_precision_file_is_half_as_large_and_nearly_the_same(task, tmp_path):
+    posterior = made(task)
+    save_posterior(tmp_path / "whole.safetensors", posterior, task=task)
+    save_posterior(tmp_path / "half.safetensors", posterior, task=task, half=True)
+    sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "half")]
+    assert sizes[1] < 0.65 * sizes[0]
+    loaded = load_posterior(tmp_path / "half.safetensors", task=task)
+    torch.testing.assert_close(answers(loaded, task), answers(posterior, task), rtol=0, atol=0.02)
+
+
+def test_posterior_of_another_task_is_refused(task, tmp_path):
+    save_posterior(tmp_path / "p.safetensors", made(task), task=task)
+    other = replace(task, name="other")
+    with pytest.raises(InputError) as error:
+        load_posterior(tmp_path / "p.safetensors", task=other)
+    assert str(error.value).endswith(
+        "is a posterior of the task 'pointer world' with 3 classes, not of 'other' with 3 classes; give one that was "
+        "trained on it."
+    )
+    renamed = replace(task, space=LabelSpace("categorical", ("red", "green", "black")))
+    with pytest.raises(InputError, match="is a posterior of the task"):
+        load_posterior(tmp_path / "p.safetensors", task=renamed)
+
+
+def test_posterior_of_another_grid_is_refused(task, tmp_path):
+    save_posterior(tmp_path / "p.safetensors", made(task), task=task)
+    finer = worlds.pointer_world(spacing=2).task()
+    with pytest.raises(InputError) as error:
+        load_posterior(tmp_path / "p.safetensors", task=finer)
+    assert str(error.value).endswith(
+        "was trained for 3 x 3 locations of 4 px glimpses on 12 x 12 px, but the task 'pointer world' has 5 x 5 "
+        "locations of 4 px glimpses on 12 x 12 px; train one for it with nogs posterior train."
+    )
+
+
+def test_file_that_is_no_posterior_or_is_damaged_is_refused(task, tmp_path):
+    path = tmp_path / "p.safetensors"
+    save_tensors(path, {"x": torch.zeros(1)})
+    with pytest.raises(InputError, match="is not a posterior of this version"):
+        load_posterior(path)
+    save_posterior(path, made(task), task=task)
+    tensors, metadata = load_tensors(path)
+    tensors.pop("head.bias")
+    save_tensors(path, tensors, metadata)
+    with pytest.raises(InputError, match=r"does not fit its own architecture: tensor 'head.bias' is missing"):
+        load_posterior(path)
+
+
+def test_published_posterior_is_found_by_its_name(task, tmp_path, monkeypatch):
+    folder = tmp_path / "nogs" / "pretrained"
+    monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
+    with pytest.raises(InputError, match="There is no posterior 'faces': none is published with this version"):
+        load_posterior("faces")
+    save_posterior(folder / "faces.safetensors", made(task), task=task)
+    assert load_posterior("faces", task=task).glimpses == 3
+    with pytest.raises(InputError, match="no posterior 'birds': published are faces; or give"):
+        load_posterior("birds")
+
+
+def test_metadata_is_plain_json(task, tmp_path):
+    save_posterior(tmp_path / "p.safetensors", made(task), task=task)
+    _, metadata = load_tensors(tmp_path / "p.safetensors")
+    assert json.loads(metadata["architecture"])["config"]["width"] == 16
+    assert metadata["task"] == "pointer world"
+
+
+def test_vgg_weights_of_the_paper_start_both_kinds():
+    path = str(real_data("vgg16-imagenet-conv1-12.safetensors") / "vgg16-imagenet-conv1-12.safetensors")
+    weights, _ = load_tensors(path)
+    grid = worlds.Grid.cub()
+    head = Head(LabelSpace("categorical", ("a", "b")))
+    stem = Architecture(PosteriorConfig(stem="vgg", token=16, width=64, layers=1), grid, 5, head).build()
+    loaded = stem.load(path)
+    assert len(loaded) == 20
+    torch.testing.assert_close(stem.stem.features[21].weight, weights["features.21.weight"].float())
+    config = PosteriorConfig(kind="cnn", backbone="vgg16", pooled=True, partial=True)
+    cnn = Architecture(config, grid, 5, head).build()
+    loaded = cnn.load(path)
+    assert len(loaded) == 24
+    torch.testing.assert_close(cnn.network.features[26].weight, weights["features.26.weight"].float())
+    torch.testing.assert_close(cnn.network.features[0].weight[:, :3], weights["features.0.weight"].float())
+    assert (cnn.network.features[0].weight[:, 3] == 0).all()

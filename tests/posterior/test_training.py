@@ -1,0 +1,279 @@
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import worlds
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.queries import fixed_pixels, observed_first, random_pixels, strata
+from nogs.posterior.schedule import learning_rate, make_optimizer
+from nogs.posterior.store import load_posterior
+from nogs.posterior.training import Trainer, train_posterior
+from nogs.runtime import streams
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_tensors, read_json
+from nogs.runtime.metrics import read_metrics
+
+CPU = torch.device("cpu")
+T = 3
+QUICK = PosteriorConfig(width=16, layers=1, heads=2, token=4, batch=32, iterations=8, validate_every=2, save_every=1)
+TOKENS = PosteriorConfig(
+    kind="tokens",
+    width=48,
+    layers=2,
+    heads=4,
+    token=4,
+    learning_rate=3e-3,
+    batch=256,
+    iterations=500,
+    schedule="cosine",
+    warmup=20,
+    validate_every=250,
+    flip=False,
+    locations="grid",
+)
+CNN = TOKENS.model_copy(
+    update={"kind": "cnn", "backbone": "shufflenet_v2_x0_5", "learning_rate": 3e-3, "batch": 96, "iterations": 450}
+)
+
+
+def trained(task, config, folder, **options):
+    return train_posterior(task, config=config, glimpses=T, folder=folder, device="cpu", **options)
+
+
+def gap(posterior, world):
+    """KL divergence of the posterior from the exact one in nats, averaged over the world and t = 0..T."""
+    draws = 4
+    images = np.tile(world.images, (draws, 1, 1, 1))
+    weights = np.tile(world.counts / world.counts.sum() / draws, draws)
+    pixels = fixed_pixels(
+        len(images), glimpses=T, grid=world.grid, locations="grid", seed=5, purpose="judge", device=CPU
+    )
+    total = 0.0
+    for t in range(T + 1):
+        observed = observed_first(torch.full((len(images),), t), T)
+        answers = posterior.log_probabilities(torch.from_numpy(images), pixels, observed=observed)
+        exact = worlds.exact_posteriors(world, images, pixels.numpy(), observed.numpy())
+        found = answers[:, 0].double().numpy()
+        if posterior.space.kind == "bernoulli":
+            found = answers[..., 1].double().numpy()
+            other = answers[..., 0].double().numpy()
+            divergence = _relative(exact, found) + _relative(1 - exact, other)
+        else:
+            divergence = _relative(exact, found)
+        total += divergence.sum(1) @ weights
+    return total / (T + 1)
+
+
+def _relative(p, log_q):
+    return np.where(p > 0, p * (np.log(np.where(p > 0, p, 1)) - log_q), 0)
+
+
+@pytest.fixture(scope="module")
+def folders(task, tmp_path_factory):
+    """Folder of each kind's training, done once."""
+    torch.set_num_threads(1)
+    made = {"tokens": tmp_path_factory.mktemp("tokens"), "cnn": tmp_path_factory.mktemp("cnn")}
+    for config in (TOKENS, CNN):
+        trained(task, config, made[config.kind])
+    return made
+
+
+@pytest.mark.parametrize("kind", ["tokens", "cnn"])
+def test_posterior_trained_for_seconds_is_the_exact_one(world, folders, kind):
+    posterior = load_posterior(folders[kind] / "posterior.safetensors")
+    assert gap(posterior, world) < 0.02
+    images = torch.from_numpy(world.images)
+    pixels = torch.tensor([worlds.P, worlds.A, worlds.H]).expand(len(images), -1, -1)
+    answer = posterior.log_probabilities(images, pixels)
+    for other in (pixels[:, [2, 1, 0]], pixels[:, [0, 1, 2, 1, 0]]):
+        torch.testing.assert_close(posterior.log_probabilities(images, other), answer, rtol=1e-4, atol=1e-4)
+
+
+def test_attributes_are_learned_as_well_as_classes(world, tmp_path):
+    config = TOKENS.model_copy(update={"iterations": 400})
+    assert gap(trained(world.task(kind="bernoulli"), config, tmp_path), world) < 0.06  # three variables
+
+
+def test_teachers_answers_alone_teach_the_posterior(world, task, folders, tmp_path):
+    teacher = folders["tokens"] / "posterior.safetensors"
+    fields = {"iterations": 300, "teacher": str(teacher), "teacher_weight": 1.0, "temperature": "none"}
+    student = trained(task, TOKENS.model_copy(update=fields), tmp_path)
+    assert gap(student, world) < gap(load_posterior(teacher), world) + 0.02
+
+
+def test_hidden_glimpses_are_painted_before_labels_are_learned(task, tmp_path):
+    config = QUICK.model_copy(update={"pretrain": 4, "pretrain_glimpses": 4, "iterations": 60, "learning_rate": 3e-3})
+    config = config.model_copy(update={"pretrain": 40, "validate_every": 20})
+    trained(task, config, tmp_path)
+    lines = read_metrics(tmp_path)
+    assert lines[1]["training_loss"] < lines[0]["training_loss"]  # squared errors
+    tensors, metadata = load_tensors(tmp_path / "posterior.safetensors")
+    assert not any("paint" in name for name in tensors)
+    assert json.loads(metadata["about"])["best_iteration"] == 60
+
+
+def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypatch):
+    config = QUICK.model_copy(update={"dropout": 0.2, "weight_decay": 0.1, "clip": 1.0})
+    trained(task, config, tmp_path / "whole")
+    step = Trainer.step
+
+    def dies(self):
+        if self.iteration == 5:
+            raise KeyboardInterrupt
+        step(self)
+
+    monkeypatch.setattr(Trainer, "step", dies)
+    with pytest.raises(KeyboardInterrupt):
+        trained(task, config, tmp_path / "parts")
+    monkeypatch.setattr(Trainer, "step", step)
+    trained(task, config, tmp_path / "parts")
+    whole, parts = (load_tensors(tmp_path / name / "posterior.safetensors")[0] for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert read_metrics(tmp_path / "whole") == read_metrics(tmp_path / "parts")
+    assert not (tmp_path / "parts" / "state.safetensors").exists()
+
+
+def test_finished_training_is_not_done_again(task, tmp_path, monkeypatch, capsys):
+    first = trained(task, QUICK, tmp_path)
+    monkeypatch.setattr(Trainer, "step", lambda self: pytest.fail("trained again"))
+    second = trained(task, QUICK.model_copy(update={"save_every": 7}), tmp_path)
+    assert "trained already" in capsys.readouterr().err
+    for name, value in first.network.state_dict().items():
+        assert torch.equal(value, second.network.state_dict()[name])
+    with pytest.raises(InputError, match="another recipe or other inputs"):
+        trained(task, QUICK.model_copy(update={"batch": 16}), tmp_path)
+
+
+def test_annotated_image_in_training_is_refused(task):
+    stolen = task.splits["annotate"][3]
+    # a Task refuses this itself; here one that was tampered with afterwards
+    broken = replace(task)
+    object.__setattr__(broken, "splits", {**task.splits, "posterior": (*task.splits["posterior"], stolen)})
+    with pytest.raises(InputError, match=f"Image '{stolen}' .* in the split 'annotate' and would train the posterior"):
+        Trainer(broken, config=QUICK, glimpses=T, seed=0, device=CPU)
+
+
+def test_only_images_of_the_posteriors_split_are_read_in_training(task):
+    trainer = Trainer(task, config=QUICK.model_copy(update={"batch": 100}), glimpses=T, seed=0, device=CPU)
+    read, seen = trainer.network.read, []
+    trainer.network.read = lambda images, pixels, index, flip: (seen.append(index), read(images, pixels, index, flip))[
+        1
+    ]
+    for _ in range(2 * trainer.per_epoch):
+        trainer.step()
+    rows = torch.cat(seen)
+    assert set(rows.tolist()) <= set(task.rows("posterior").tolist())
+    epoch = rows[: trainer.per_epoch * trainer.batch]
+    assert len(set(epoch.tolist())) == len(epoch)  # no image twice in an epoch
+
+
+def test_task_without_images_for_the_posterior_is_refused(task):
+    empty = replace(task, splits={**task.splits, "posterior": ()})
+    with pytest.raises(InputError, match="no images for the posterior"):
+        Trainer(empty, config=QUICK, glimpses=T, seed=0, device=CPU)
+
+
+def test_loss_that_is_not_a_number_stops_with_a_sentence_and_keeps_the_best(task, tmp_path, monkeypatch):
+    step = Trainer.step
+
+    def explodes(self):
+        step(self)
+        if self.iteration == 5:
+            self.network.head.weight.data.fill_(math.nan)
+
+    monkeypatch.setattr(Trainer, "step", explodes)
+    with pytest.raises(InputError, match=r"not a finite number by iteration 6; the best network before that is kept"):
+        trained(task, QUICK, tmp_path)
+    kept = load_posterior(tmp_path / "posterior.safetensors", task=task)
+    assert all(torch.isfinite(value).all() for value in kept.network.state_dict().values())
+    assert read_json(tmp_path / "evaluation.json")["best_iteration"] <= 4
+
+
+def test_time_that_is_over_ends_the_training_early(task, tmp_path):
+    config = QUICK.model_copy(update={"iterations": 10_000, "seconds": 0.5, "validate_every": 1000})
+    trained(task, config, tmp_path)
+    found = read_json(tmp_path / "evaluation.json")
+    assert 0 < found["iterations"] < 10_000
+    assert found["best_iteration"] == found["iterations"]
+    assert read_json(tmp_path / "done.json")["iterations"] == found["iterations"]
+
+
+def test_batch_has_every_number_of_glimpses_alike():
+    assert strata(64, 5) == ((10, 0), (11, 1), (11, 2), (10, 3), (11, 4), (11, 5))
+    assert strata(12, 3) == ((3, 0), (3, 1), (3, 2), (3, 3))
+
+
+def test_every_number_of_glimpses_weighs_the_same(task):
+    trainer = Trainer(task, config=QUICK.model_copy(update={"batch": 30}), glimpses=T, seed=0, device=CPU)
+    by_t = [part.sum().item() for part in trainer.row_weights.split([count for count, _ in trainer.groups])]
+    assert by_t == pytest.approx([1 / 4] * 4)
+
+
+def test_training_may_see_more_glimpses_than_the_recipe(task):
+    config = QUICK.model_copy(update={"train_glimpses": 6, "batch": 30})
+    trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
+    trainer.step()
+    assert [t for _, t in trainer.groups] == [0, 1, 2, 3, 4, 5, 6]
+    by_t, _ = trainer.validate()
+    assert len(by_t) == T + 1
+
+
+def test_batch_smaller_than_the_numbers_of_glimpses_is_refused(task):
+    with pytest.raises(InputError, match=r"posterior.batch is 3 .* use at least 4"):
+        Trainer(task, config=QUICK.model_copy(update={"batch": 3}), glimpses=T, seed=0, device=CPU)
+
+
+@pytest.mark.parametrize("locations", ["anywhere", "grid"])
+def test_locations_are_uniform_over_what_was_asked(world, locations):
+    grid = world.grid if locations == "grid" else worlds.pointer_world(spacing=1).grid
+    drawn = random_pixels(streams.key(0, "x"), torch.arange(40_000), grid=world.grid, locations=locations)
+    counts = torch.bincount(grid.index(drawn), minlength=len(grid)).double()
+    expected = 40_000 / len(grid)
+    assert ((counts - expected).abs() < 5 * math.sqrt(expected)).all()
+
+
+def test_learning_rate_warms_up_and_falls_as_a_cosine():
+    config = QUICK.model_copy(
+        update={"learning_rate": 1.0, "warmup": 10, "iterations": 110, "schedule": "cosine", "seconds": 1.0}
+    )
+    assert learning_rate(config, 0) == pytest.approx(0.1)
+    assert learning_rate(config, 9) == pytest.approx(1)
+    assert learning_rate(config, 60) == pytest.approx(0.5)
+    assert learning_rate(config, 109) == pytest.approx(0, abs=1e-3)
+    assert learning_rate(config.model_copy(update={"schedule": "constant"}), 100) == 1
+
+
+def test_optimizer_of_the_defaults_is_adam():
+    one, other = (torch.nn.Linear(3, 2) for _ in range(2))
+    other.load_state_dict(one.state_dict())
+    config = PosteriorConfig(learning_rate=0.01)
+    ours = make_optimizer(dict(one.named_parameters()), config=config, loaded=set())
+    adam = torch.optim.Adam(other.parameters(), lr=0.01)
+    for _ in range(5):
+        x = torch.randn(4, 3)
+        for layer, optimizer in ((one, ours), (other, adam)):
+            optimizer.zero_grad()
+            layer(x).square().sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(one.weight, other.weight)
+
+
+def test_loaded_weights_move_slowly_or_not_at_all():
+    layer = torch.nn.Linear(3, 2)
+    named = dict(layer.named_parameters())
+    groups = make_optimizer(named, config=PosteriorConfig(pretrained_rate=0.1), loaded={"weight"}).param_groups
+    assert {group["factor"]: group["params"][0].shape for group in groups} == {0.1: (2, 3), 1.0: (2,)}
+    make_optimizer(named, config=PosteriorConfig(pretrained_rate=0), loaded={"weight"})
+    assert not layer.weight.requires_grad
+    assert layer.bias.requires_grad
+
+
+def test_weight_file_that_is_not_there_is_named(task, tmp_path):
+    config = QUICK.model_copy(update={"kind": "cnn", "weights": str(tmp_path / "none.safetensors")})
+    with pytest.raises(InputError, match=r"There is no file .*none\.safetensors; check --posterior.weights"):
+        trained(task, config, tmp_path)
