@@ -1,7 +1,10 @@
 """CelebA-HQ, as in section 5 of the paper: 40 attributes, one network for each, five 16 px glimpses of 224 px."""
 
 from nogs.attention.config import AttentionConfig
+from nogs.bank.config import BankConfig
+from nogs.completion.config import CompletionConfig
 from nogs.data.config import CELEBA_HQ
+from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe
 
@@ -22,5 +25,8 @@ RECIPE = Recipe(
         iterations=15_000,
         validate_every=250,
     ),
+    bank=BankConfig(count=100_000),
+    completion=CompletionConfig(),
+    design=DesignConfig(images=64),
     attention=AttentionConfig(),
 )

@@ -1,7 +1,10 @@
 """CUB-200-2011, as in section 5 of the paper: 200 species, five 32 px glimpses of 128 px."""
 
 from nogs.attention.config import AttentionConfig
+from nogs.bank.config import BankConfig
+from nogs.completion.config import CompletionConfig
 from nogs.data.config import CUB
+from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe
 
@@ -26,6 +29,16 @@ RECIPE = Recipe(
         iterations=4_000,
         validate_every=40,
     ),
+    bank=BankConfig(count=50_000, pixel_mean=(0.44, 0.44, 0.44), pixel_std=(0.12, 0.12, 0.12)),
+    completion=CompletionConfig(
+        drawn=500,
+        kept=100,
+        temperatures=(80.0,),
+        proposal="tuned",
+        proposal_reach=0,
+        exact_reach=0,
+    ),
+    design=DesignConfig(images=64),
     # the paper validates CUB once an epoch of 80 iterations, and takes convergence from the accuracy
     attention=AttentionConfig(validate_every=80, convergence="accuracy"),
 )

@@ -1,7 +1,10 @@
 """A folder of pictures of your own: class folders, or images and a CSV of labels; five 24 px glimpses of 128 px."""
 
 from nogs.attention.config import AttentionConfig
+from nogs.bank.config import BankConfig
+from nogs.completion.config import CompletionConfig
 from nogs.data.config import DataConfig
+from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe
 
@@ -22,5 +25,8 @@ RECIPE = Recipe(
         batch=256,
         iterations=20_000,
     ),
+    bank=BankConfig(count=20_000),
+    completion=CompletionConfig(proposal="tuned", temperatures=(40.0, 80.0), proposal_reach=0, exact_reach=2),
+    design=DesignConfig(),
     attention=AttentionConfig(),
 )

@@ -10,7 +10,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nogs.attention.config import AttentionConfig
+from nogs.bank.config import BankConfig
+from nogs.completion.config import CompletionConfig
 from nogs.data.config import DataConfig
+from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_yaml
@@ -30,6 +33,9 @@ class Recipe(BaseModel):
     glimpses: int = Field(default=5, ge=1, description="T: how many glimpses are taken of an image.")
     data: DataConfig
     posterior: PosteriorConfig = PosteriorConfig()
+    bank: BankConfig = BankConfig()
+    completion: CompletionConfig = CompletionConfig()
+    design: DesignConfig = DesignConfig()
     attention: AttentionConfig = AttentionConfig()
 
     def to_yaml(self, path: Path) -> None:

@@ -1,0 +1,206 @@
+"""`nogs annotate`: near-optimal glimpse sequences for the images of a recipe."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from nogs.cli.flags import parse_with_recipe
+from nogs.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from nogs.data import Task
+    from nogs.runtime.executors import Executor
+
+OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class AnnotateArgs:
+    """Arguments of `nogs annotate`."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """Folder of the run; the result goes to RUN/sequences[/ATTRIBUTE], and work that was stopped goes on."""
+    attribute: tuple[str, ...] = ()
+    """For tasks with attributes: one or more of them, or all; each has its own sequences."""
+    data: OptionalFolder = None
+    """Folder that holds the dataset; digits needs none."""
+    bank: OptionalFolder = None
+    """Folder of the image bank, or the run that holds it; by default RUN/bank."""
+    posterior: Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_FILE")] = None
+    """A published posterior, or a posterior's file; by default RUN/posterior/posterior.safetensors."""
+    images: Annotated[str | None, tyro.conf.arg(metavar="RANGE")] = None
+    """Which of the images to annotate, as FROM:TO counted from 0, or ids with commas between; by default all."""
+    unchecked: bool = False
+    """Take any image, and a posterior and bank made with other splits: they must not have seen these images."""
+    executor: Literal["local", "ray"] = "local"
+    """Processes of this machine, or a Ray cluster that is running."""
+    workers: int | None = None
+    """local: how many processes; by default one a GPU, or one a core where there is none."""
+    address: str = "auto"
+    """ray: address of the cluster."""
+    source: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    """The generator's file or folder, for a bank that keeps only numbers."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    cache: OptionalFolder = None
+    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+
+
+def annotate(argv: list[str]) -> None:
+    """Annotate images and print what is left unknown after each glimpse."""
+    args, recipe = parse_with_recipe(
+        AnnotateArgs,
+        argv,
+        prog="nogs annotate",
+        description="Find, for each image and one glimpse after the other, the location that is expected to leave the "
+        "label least uncertain (algorithm 1). The same recipe and inputs give the same bytes on one kind of device, "
+        "whatever the number of workers and however often it was stopped.",
+    )
+    from nogs import __version__
+    from nogs.cli.data import begin_run
+    from nogs.cli.train import check_recipe
+    from nogs.data import load_task
+    from nogs.design.annotation import annotate as annotate_task
+    from nogs.design.annotation import close_tools
+    from nogs.design.tools import Files, bank_folder, check_leaks, unseen
+    from nogs.posterior.store import find_posterior, load_posterior
+    from nogs.posterior.training import FILE
+    from nogs.runtime.device import pick_device
+    from nogs.runtime.files import read_json
+    from nogs.runtime.fingerprint import file_digest, fingerprint
+
+    check_recipe(recipe, run=args.out)
+    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    ids = chosen_images(args.images, task)
+    attributes = chosen_attributes(args.attribute, task)
+    source = args.posterior or str(args.out / "posterior" / FILE)
+    if args.posterior is None and not Path(source).is_file():
+        raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --posterior.")
+    load_posterior(source, task=task)  # one of another task is refused here, before anything is written
+    bank = bank_folder(args.bank or args.out)
+    if not args.unchecked:
+        unseen(task, ids)
+        check_leaks(task, posterior=source, bank=bank)
+    device = pick_device(args.device)
+    executor = make_executor(args, device.type)
+    digest, bank_mark = file_digest(find_posterior(source)), read_json(bank / "done.json")["fingerprint"]
+    tools = Files(
+        posterior=source,
+        bank=bank,
+        completion=recipe.completion,
+        design=recipe.design,
+        task=recipe.data,
+        glimpse=task.grid.glimpse,
+        seed=recipe.seed,
+        precision=recipe.posterior.precision,
+        device=args.device,
+        data=args.data,
+        cache=args.cache,
+        source=args.source,
+    )
+    provenance = {
+        "posterior": find_posterior(source).stem,
+        "posterior_digest": digest,
+        "bank": bank_mark,
+        "completion": recipe.completion.model_dump(mode="json"),
+        "design": recipe.design.model_dump(mode="json"),
+        "seed": recipe.seed,
+        "nogs": __version__,
+    }
+    folders = {attribute: args.out / "sequences" / (attribute or "") for attribute in attributes}
+    job = partial(
+        annotate_task,
+        task,
+        ids,
+        open_tools=tools,
+        marks=(digest, bank_mark, fingerprint(recipe.completion), recipe.posterior.precision),
+        config=recipe.design,
+        glimpses=recipe.glimpses,
+        seed=recipe.seed,
+        executor=executor,
+        provenance=provenance,
+        device=device.type,
+    )
+    for attribute, folder in folders.items():
+        job(folder=folder, attribute=attribute, check=True)
+    begin_run(task, recipe=recipe, run=args.out)
+    for attribute, folder in folders.items():
+        sequences = job(folder=folder, attribute=attribute)
+        done = read_json(folder / "done.json")
+        assert sequences is not None
+        assert sequences.entropy_before is not None
+        left = " ".join(f"{value:.3f}" for value in sequences.entropy_before.mean(0))
+        what = f"{attribute}: " if attribute else ""
+        print(
+            f"{what}{len(sequences):,} sequences of {sequences.length} glimpses, {done['evaluations']:,} evaluations "
+            f"in {done['seconds']:.0f} s\nmean entropy before each glimpse (nats): {left}\nsequences: {folder}"
+        )
+    close_tools()
+
+
+def chosen_images(text: str | None, task: Task) -> tuple[str, ...]:
+    """The ids that --images means: part of the images to annotate, or ids."""
+    every = task.splits["annotate"]
+    if not every and text is None:
+        raise InputError(f"Task {task.name!r} has no images to annotate; raise data.annotated.")
+    if text is None:
+        return every
+    span = re.fullmatch(r"(\d*):(\d*)", text)
+    if span is None:
+        ids = tuple(text.split(","))
+        task.rows(ids)
+        return ids
+    start, stop = int(span[1] or 0), int(span[2] or len(every))
+    if not start < stop <= len(every):
+        raise InputError(
+            f"--images {text} does not fit the {len(every):,} images to annotate of task {task.name!r}; choose a range "
+            f"in 0:{len(every)}, or another data.annotated."
+        )
+    return every[start:stop]
+
+
+def chosen_attributes(names: tuple[str, ...], task: Task) -> tuple[str | None, ...]:
+    """The attributes that --attribute means; none for a task with one label."""
+    if task.space.kind == "categorical" and not names:
+        return (None,)
+    if not names:
+        raise InputError(
+            f"Task {task.name!r} has {len(task.space.names)} attributes; choose some with --attribute, or all of them "
+            "with --attribute all."
+        )
+    if names == ("all",) and task.space.kind == "bernoulli":
+        return task.space.names
+    for name in names:
+        task.attribute(name)
+    return names
+
+
+def make_executor(args: AnnotateArgs, device: str) -> Executor:
+    """The executor that the flags ask for."""
+    if args.executor == "ray":
+        from nogs.runtime.ray import RayExecutor
+
+        if args.workers is not None:
+            raise InputError("--workers is for --executor local; Ray uses all that its cluster has.")
+        return RayExecutor(address=args.address, gpus=1 if device == "cuda" else 0)
+    from nogs.runtime.executors import LocalExecutor
+
+    if args.workers is not None and args.workers < 1:
+        raise InputError(f"--workers must be at least 1, not {args.workers}.")
+    return LocalExecutor(args.workers or _places(device))
+
+
+def _places(device: str) -> int:
+    import torch
+
+    if device == "cuda":
+        return torch.cuda.device_count()
+    cores: Any = getattr(os, "sched_getaffinity", None)
+    return len(cores(0)) if cores else os.cpu_count() or 1

@@ -1,0 +1,253 @@
+"""Annotation: glimpse sequences for many images, in blocks, by any number of workers, resumable at any moment.
+
+A block of images is one piece of work, fixed by the list of images and the recipe alone; its result is a file of its
+own in `blocks/`. When all are there they are joined in order, so the outcome has the same bytes whoever did what, when.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nogs.data.task import Task
+from nogs.design.config import DesignConfig
+from nogs.design.epe import EPEMap
+from nogs.design.steps import First, Tools, annotate_images, first_step
+from nogs.runtime import progress
+from nogs.runtime.errors import InputError
+from nogs.runtime.executors import Executor, LocalExecutor
+from nogs.runtime.files import load_tensors, read_json, save_tensors, write_text
+from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.stage import Stage
+from nogs.sequences import Sequences, load, save
+from nogs.sequences.store import MANIFEST
+
+__all__ = ["Job", "annotate", "close_tools", "first_of_task"]
+
+FIRST, MAPS = "first.safetensors", "maps.safetensors"
+_NUMBERS = ("entropy", "epe", "error", "sure", "effective")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all blocks of an annotation share; `open_tools` is called once in each worker."""
+
+    open_tools: Callable[[], Tools]
+    config: DesignConfig
+    glimpses: int
+    seed: int
+    attribute: int | None
+    first: First
+    tools: str  # mark of what `open_tools` opens
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some images of an annotation; their pixels travel with them."""
+
+    number: int
+    ids: tuple[str, ...]
+    images: Any = None  # uint8 [B, H, W, 3]
+
+    def __repr__(self) -> str:
+        return f"block {self.number}: images {self.ids[0]!r} to {self.ids[-1]!r}"
+
+
+def annotate(
+    task: Task,
+    ids: Sequence[str],
+    *,
+    open_tools: Callable[[], Tools],
+    marks: Sequence[str],
+    config: DesignConfig,
+    glimpses: int,
+    folder: Path,
+    attribute: str | None = None,
+    seed: int = 0,
+    executor: Executor | None = None,
+    provenance: dict[str, Any] | None = None,
+    device: str = "cpu",
+    check: bool = False,
+) -> Sequences | None:
+    """Sequences of T = `glimpses` locations for the images `ids`, written to `folder`; what is there is not redone.
+
+    `marks` are fingerprints of whatever `open_tools` opens, and `device` is the kind of device that it opens it on:
+    with the recipe's fields and the images they fix the result, and work under other ones is refused a folder that
+    holds this; with `check`, that is all that is looked at. The first location is computed once for a task, and kept in
+    `first.safetensors` beside the attributes' folders.
+    """
+    ids = tuple(ids)
+    if not ids or len(set(ids)) < len(ids):
+        raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
+    column = None if attribute is None else task.attribute(attribute)
+    tools = fingerprint("tools", task.fingerprint, marks, config, seed, device)
+    stage = Stage(folder, name="annotation", fingerprint=fingerprint("annotation 1", tools, glimpses, ids, attribute))
+    stage.check_folder()
+    if check:
+        return None
+    if stage.done:
+        shutil.rmtree(folder / "blocks", ignore_errors=True)
+        return load(folder)
+    if why := stage.why():
+        progress.say(why)
+    if not stage.begun:
+        if (folder / MANIFEST).exists():
+            raise InputError(f"{folder} holds sequences that were not annotated here; choose another folder.")
+        stage.begin()
+    home = folder.parent if attribute is not None else folder
+    with one_thread(device):
+        first = first_of_task(task, home / FIRST, open_tools=open_tools, config=config, mark=tools)
+        job = Job(open_tools, config, glimpses, seed, column, first, tools)
+        _work(task, ids, job, folder / "blocks", executor=executor or LocalExecutor())
+    found = [_read(folder / "blocks", block) for block in blocks(ids, config.images)]
+    sequences = _joined(task, ids, found, attribute=attribute, glimpses=glimpses, provenance=provenance or {})
+    if config.keep_maps:
+        parts = [load_tensors(folder / "blocks" / f"{n:05}.safetensors")[0] for n in range(len(found))]
+        save_tensors(folder / MAPS, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+    save(sequences, folder)
+    stage.finish(**_summary(found, first))
+    shutil.rmtree(folder / "blocks", ignore_errors=True)
+    return sequences
+
+
+def first_of_task(task: Task, path: Path, *, open_tools: Callable[[], Tools], config: DesignConfig, mark: str) -> First:
+    """The first step, from its file if that is of the same making, else computed and kept."""
+    if path.exists():
+        tensors, about = load_tensors(path)
+        if about.get("fingerprint") == mark:
+            found = EPEMap(tensors["estimate"], tensors["error"], tensors["tried"])
+            return First(tensors["location"], found, int(about["evaluations"]))
+    first = first_step(_opened(mark, open_tools), np.array(task.images[0]), config=config)
+    parts = {"location": first.location, **{name: getattr(first.map, name) for name in ("estimate", "error", "tried")}}
+    save_tensors(path, parts, {"fingerprint": mark, "evaluations": str(first.evaluations)})
+    return first
+
+
+def blocks(ids: Sequence[str], size: int) -> list[Block]:
+    """The images in order, `size` at a time."""
+    return [Block(n, tuple(ids[at : at + size])) for n, at in enumerate(range(0, len(ids), size))]
+
+
+def annotate_block(block: Block, job: Job) -> dict[str, Any]:
+    """The work on one block, in whatever process: plain numbers, and arrays of maps if they are kept."""
+    tools = _opened(job.tools, job.open_tools)
+    with one_thread(tools.device.type):
+        found = annotate_images(
+            tools,
+            block.images,
+            block.ids,
+            first=job.first,
+            config=job.config,
+            glimpses=job.glimpses,
+            attribute=job.attribute,
+            seed=job.seed,
+        )
+    out: dict[str, Any] = {"ids": list(block.ids), "locations": found.locations.tolist()}
+    out |= {name: np.where(np.isfinite(a := getattr(found, name)), a, -1).tolist() for name in _NUMBERS}
+    return {**out, "evaluations": found.evaluations, "maps": found.maps}
+
+
+@contextmanager
+def one_thread(device: str) -> Iterator[None]:
+    """On a CPU, compute with one thread: more would round otherwise, so that the number of workers would show."""
+    before = torch.get_num_threads()
+    try:
+        if device == "cpu":
+            torch.set_num_threads(1)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+_held: list[tuple[str, Callable[[], Tools], Tools]] = []  # at most one: what this process works with
+
+
+def close_tools() -> None:
+    """Let go of posterior and bank, which stay open for the next annotation with the same ones."""
+    _held.clear()
+
+
+def _opened(mark: str, open_tools: Callable[[], Tools]) -> Tools:
+    if not _held or _held[0][:2] != (mark, open_tools):
+        close_tools()
+        _held.append((mark, open_tools, open_tools()))
+    return _held[0][2]
+
+
+def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: Executor) -> None:
+    """Do the blocks that are missing, and write each as it comes."""
+    every = blocks(ids, job.config.images)
+    missing = [block for block in every if not (folder / f"{block.number:05}.json").exists()]
+    if not missing:
+        return
+    if not (isinstance(executor, LocalExecutor) and executor.workers <= 1):
+        close_tools()  # the first step's: the memory is for the workers now
+    items = (Block(b.number, b.ids, np.array(task.images[task.rows(b.ids)])) for b in missing)
+    done = len(ids) - sum(len(block.ids) for block in missing)
+    began, evaluations = time.monotonic(), 0
+    with progress.track("annotating", total=len(ids), unit="images", start=done) as bar:
+        for place, found in executor.map(annotate_block, items, shared=job):
+            block, maps = missing[place], found.pop("maps")
+            if maps is not None:
+                tensors = {"estimate": torch.from_numpy(maps[:, :, 0]), "error": torch.from_numpy(maps[:, :, 1])}
+                save_tensors(folder / f"{block.number:05}.safetensors", tensors)
+            write_text(folder / f"{block.number:05}.json", json.dumps(found) + "\n")
+            evaluations += found["evaluations"]
+            rate = f"{evaluations / max(time.monotonic() - began, 1e-9):,.0f}"
+            bar.advance(len(block.ids), **{"evaluations/s": rate})
+
+
+def _read(folder: Path, block: Block) -> dict[str, Any]:
+    path = folder / f"{block.number:05}.json"
+    found = read_json(path)
+    if not isinstance(found, dict) or found.get("ids") != list(block.ids):
+        raise InputError(f"{path} is damaged; delete it, and this block is done again.")
+    return found
+
+
+def _joined(
+    task: Task,
+    ids: tuple[str, ...],
+    found: list[dict[str, Any]],
+    *,
+    attribute: str | None,
+    glimpses: int,
+    provenance: dict[str, Any],
+) -> Sequences:
+    def column(name: str) -> np.ndarray:
+        return np.array([row for part in found for row in part[name]], dtype=np.float64)
+
+    indices = np.array([row for part in found for row in part["locations"]], dtype=np.int64)
+    return Sequences(
+        task=task.name,
+        attribute=attribute,
+        grid=task.grid,
+        length=glimpses,
+        ids=ids,
+        locations=task.grid.pixels.numpy()[indices],
+        entropy_before=column("entropy"),
+        epe=column("epe"),
+        epe_error=column("error"),
+        provenance={"method": "near-optimal glimpse sequences", **provenance},
+    )
+
+
+def _summary(found: list[dict[str, Any]], first: First) -> dict[str, Any]:
+    """What was spent and how sure the steps are, for `done.json`."""
+    sure, effective = (np.concatenate([np.array(part[name]) for part in found]) for name in ("sure", "effective"))
+    return {
+        "images": len(sure),
+        "evaluations": sum(part["evaluations"] for part in found),
+        "evaluations_of_first_step": first.evaluations,
+        "median_sure_by_step": [None, *np.median(sure[:, 1:], 0).round(4).tolist()],
+        "median_completions_by_step": np.median(effective, 0).round(1).tolist(),
+    }

@@ -1,0 +1,83 @@
+"""`bayesopt`: a Gaussian process over the map says where to try next (the paper's suggestion); BoTorch does it.
+
+It needs the extra `bayesopt` (pip install "nogs[bayesopt]"). Worth it where an evaluation is dear; with a fast
+posterior the process itself costs more than what it saves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from nogs.design.entropies import Entropies
+from nogs.design.epe import estimate, first_minimum
+from nogs.design.search import Choice, conclude, means
+from nogs.runtime.errors import InputError
+
+__all__ = ["BayesOpt"]
+
+
+class BayesOpt:
+    """Tries `start` locations that are spread evenly, then the one of largest expected improvement, until `budget`."""
+
+    def __init__(self, *, start: int = 24, budget: int = 64) -> None:
+        self.start, self.budget = start, budget
+
+    def search(self, entropies: Entropies, allowed: Bool[Tensor, "B L"]) -> Choice:
+        """See `LocationSearch`."""
+        model = _botorch()
+        allowed = allowed.to(entropies.values.device)
+        places = entropies.posterior.grid.coordinates.double() / 2 + 0.5
+        tried = self._spread(places, allowed)
+        entropies.fill(tried)
+        for _ in range(self.budget - self.start):
+            wanted = torch.zeros_like(tried)
+            for b in range(len(tried)):
+                open_ = (allowed[b] & ~tried[b]).nonzero()[:, 0]
+                if len(open_):
+                    known = tried[b].nonzero()[:, 0]
+                    values, weights = entropies.values[b, : entropies.used[b]], entropies.weights[b]
+                    mean, error = estimate(values[:, known], weights[: len(values)], leader=0, most=entropies.most())
+                    gain = model(places[known.cpu()], mean.cpu(), error.cpu(), places[open_.cpu()])
+                    wanted[b, open_[int(gain.argmax())]] = True
+            if not wanted.any():
+                break
+            entropies.fill(wanted)
+            tried |= wanted
+        winner = first_minimum(means(entropies, tried))
+        return conclude(entropies, allowed, winner, settled=torch.ones_like(winner, dtype=torch.bool))
+
+    def _spread(self, places: Float[Tensor, "L 2"], allowed: Bool[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
+        """The allowed locations nearest to the first points of Sobol's sequence."""
+        points = torch.quasirandom.SobolEngine(2).draw(4 * self.start).double()
+        near: Int64[Tensor, " P"] = torch.cdist(points, places).argmin(1)
+        out = torch.zeros_like(allowed)
+        for b, row in enumerate(allowed.cpu()):
+            chosen = list(dict.fromkeys(place for place in near.tolist() if row[place]))[: self.start]
+            chosen = chosen or row.nonzero()[:1, 0].tolist()
+            out[b, torch.tensor(chosen)] = True
+        return out
+
+
+def _botorch() -> Any:
+    """A function of tried places, their means and errors, and open places: log expected improvement of these."""
+    try:
+        from botorch.acquisition import LogExpectedImprovement
+        from botorch.fit import fit_gpytorch_mll
+        from botorch.models import SingleTaskGP
+        from botorch.models.transforms import Standardize
+        from gpytorch.mlls import ExactMarginalLogLikelihood
+    except ImportError:
+        raise InputError('The search bayesopt needs BoTorch; install it with pip install "nogs[bayesopt]".') from None
+
+    def improvement(known: Tensor, mean: Tensor, error: Tensor, candidates: Tensor) -> Tensor:
+        noise = error.square().clamp_min(1e-8)[:, None]
+        process = SingleTaskGP(known, -mean[:, None], noise, outcome_transform=Standardize(m=1))
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(process.likelihood, process))
+        gain: Tensor = LogExpectedImprovement(process, best_f=(-mean).max())(candidates[:, None])
+        return gain.detach()
+
+    return improvement

@@ -1,0 +1,61 @@
+"""The fields of the design: which search, how sure it must be, and the shapes in which it computes."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class DesignConfig(BaseModel):
+    """Where to look next (algorithm 1); how many completions there are is the completion's `kept`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    search: Literal["grid", "race", "coarse-to-fine", "bayesopt"] = "race"
+    """Every location on every completion (the paper), or one of the cheaper ways to the same location."""
+    earlier: Literal["completion", "image"] = "completion"
+    """Where a completion's earlier glimpses are read: in the completion (Eq. 5), or in the image that was looked at."""
+    revisit: bool = True
+    """Whether a location may be chosen again, as in algorithm 1."""
+    keep_maps: bool = False
+    """Keep the expected posterior entropy of every location, step and image, in maps.safetensors."""
+
+    confidence: float = Field(0.99, gt=0.5, lt=1)
+    """race: chance that a location which is better than the leader is not dropped (normal theory, for each one)."""
+    tolerance: float = Field(0.002, ge=0)
+    """race: nats by which the chosen location may be worse than the grid's."""
+    first: int = Field(8, ge=2)
+    """race: completions that every location is tried on before the first one is dropped."""
+    growth: float = Field(1.5, gt=1)
+    """race: how many times as many completions each round has seen as the one before."""
+
+    stride: int | None = Field(None, ge=1)
+    """race, coarse-to-fine: begin with every so many-th row and column, and go on around the best of them, at half of
+    it; relies on smooth maps. By default 1 (all locations) and 4."""
+    basins: int = Field(4, ge=1)
+    """coarse-to-fine: best locations so far around which the next finer ones are tried."""
+
+    start: int = Field(24, ge=2)
+    """bayesopt: locations tried before the first model."""
+    budget: int = Field(64, ge=2)
+    """bayesopt: locations tried in all."""
+
+    images: int = Field(32, ge=1)
+    """Images annotated together, a block: the piece of work that is done by one worker and lost by a crash."""
+    batch: int | None = Field(None, ge=64)
+    """Evaluations of the posterior at once, always so many; by default 16,384 on a GPU and 512 elsewhere."""
+    compile: bool = False
+    """Compile the posterior (torch.compile); worth its minute for long work on a GPU."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.batch is not None and self.batch & (self.batch - 1):
+            raise ValueError(f"batch must be a power of two, but is {self.batch}.")
+        if self.budget < self.start:
+            raise ValueError(f"budget must be at least start, but is {self.budget} and start is {self.start}.")
+        return self
+
+    def batch_on(self, device_type: str) -> int:
+        """Evaluations at once on a kind of device."""
+        return self.batch or (1 << 14 if device_type == "cuda" else 512)

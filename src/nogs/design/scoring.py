@@ -1,0 +1,105 @@
+"""Judging glimpse sequences: what a posterior knows after each glimpse along them, and how often it is right.
+
+The judge should not be the posterior that made them, and entropy alone rewards overconfidence: so the cross-entropy of
+the true label and the accuracy are there too. All sequences are judged on the same images; intervals are the
+bootstrap's over images, with the same draws for all, so that differences are paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int, Int64, UInt8
+from torch import Tensor
+
+from nogs.posterior.protocol import Posterior, cross_entropy, entropy
+from nogs.runtime.streams import numpy_stream
+
+__all__ = ["MEASURES", "Judged", "compare", "follow", "text_table"]
+
+MEASURES = ("entropy", "cross_entropy", "accuracy")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The three measures of each of n images after t = 0..T glimpses."""
+
+    numbers: Float64[np.ndarray, "n T1 M"]
+
+
+def follow(
+    posterior: Posterior,
+    images: UInt8[Tensor, "n H W 3"],
+    labels: Int64[Tensor, "n V"],
+    pixels: Int[Tensor, "R n T 2"],
+    *,
+    variables: Sequence[int],
+) -> Judged:
+    """Look along R sequences of each image (R > 1 where they are drawn at random: their mean counts)."""
+    rounds = [_follow(posterior, images, labels, one, variables) for one in pixels]
+    return Judged(np.mean(rounds, 0))
+
+
+def compare(
+    judged: Mapping[str, Judged], *, draws: int = 2000, level: float = 0.95, seed: int = 0
+) -> dict[str, dict[str, Any]]:
+    """For each way to look: means of the measures by t, and differences to the first way, both with intervals."""
+    first = next(iter(judged))
+    number = len(judged[first].numbers)
+    rng = numpy_stream(seed, "design/bootstrap")
+    counts = rng.multinomial(number, np.full(number, 1 / number), size=draws) / number
+    ends = [(1 - level) / 2, (1 + level) / 2]
+
+    def summary(numbers: np.ndarray) -> dict[str, Any]:
+        mean = numbers.mean(0)
+        low, high = np.quantile(np.tensordot(counts, numbers, 1), ends, axis=0)
+        return {
+            name: {"mean": mean[:, m].tolist(), "low": low[:, m].tolist(), "high": high[:, m].tolist()}
+            for m, name in enumerate(MEASURES)
+        }
+
+    out = {}
+    for name, one in judged.items():
+        out[name] = {"measures": summary(one.numbers)}
+        if name != first:
+            out[name][f"minus {first}"] = summary(one.numbers - judged[first].numbers)
+    return out
+
+
+def text_table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The means with their intervals after the last glimpse, then the means by number of glimpses."""
+    names = list(found)
+    width = max(map(len, names)) + 2
+    head = "".join(f"{name.replace('_', '-'):>28}" for name in MEASURES)
+    last = len(found[names[0]]["measures"][MEASURES[0]]["mean"]) - 1
+    lines = [f"after {last} glimpses".ljust(width) + head]
+    for name in names:
+        cells = (found[name]["measures"][measure] for measure in MEASURES)
+        lines.append(name.ljust(width) + "".join(f"{_interval(cell, last):>28}" for cell in cells))
+    for measure in MEASURES:
+        lines += ["", measure.replace("_", "-").ljust(width) + "".join(f"{f't={t}':>9}" for t in range(last + 1))]
+        for name in names:
+            means = found[name]["measures"][measure]["mean"]
+            lines.append(name.ljust(width) + "".join(f"{mean:>9.4f}" for mean in means))
+    return "\n".join(lines)
+
+
+def _follow(
+    posterior: Posterior, images: Tensor, labels: Tensor, pixels: Tensor, variables: Sequence[int]
+) -> Float64[np.ndarray, "n T1 M"]:
+    chosen, truth = list(variables), labels[:, list(variables)]
+    steps = []
+    for t in range(pixels.shape[1] + 1):
+        answers = posterior.log_probabilities(images, pixels[:, :t])[:, chosen]
+        right = (answers.argmax(-1) == truth).double()
+        each = [entropy(answers).double().sum(-1), cross_entropy(answers, truth).double().sum(-1), right.mean(-1)]
+        steps.append(torch.stack(each, -1).cpu().numpy())
+    return np.stack(steps, 1)
+
+
+def _interval(cell: Mapping[str, Sequence[float]], t: int) -> str:
+    return f"{cell['mean'][t]:.4f} [{cell['low'][t]:.4f}, {cell['high'][t]:.4f}]"

@@ -1,0 +1,171 @@
+"""The steps of a sequence: the first, which is one for a whole task, and the others, for a block of images at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int64, UInt8
+from torch import Tensor
+
+from nogs.completion.protocol import Completion
+from nogs.design.config import DesignConfig
+from nogs.design.entropies import Entropies, objective, random_order
+from nogs.design.epe import EPEMap, estimate, first_minimum
+from nogs.design.search import LocationSearch, make_search
+from nogs.posterior.protocol import Posterior, entropy
+from nogs.runtime.streams import key
+
+__all__ = ["Annotated", "First", "Tools", "annotate_images", "first_step"]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a worker annotates with; images are moved to the `device` of posterior and completion."""
+
+    posterior: Posterior
+    completion: Completion
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class First:
+    """The first step, the same for every image of a task, for each of A objectives (the label, or each attribute)."""
+
+    location: Int64[Tensor, " A"]
+    map: EPEMap  # of A rather than B
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """T steps of each of B images: indices of locations on the grid, and what was known when each was chosen."""
+
+    locations: Int64[np.ndarray, "B T"]
+    entropy: Float64[np.ndarray, "B T"]  # of the posterior before the glimpse
+    epe: Float64[np.ndarray, "B T"]
+    error: Float64[np.ndarray, "B T"]
+    sure: Float64[np.ndarray, "B T"]  # chance that the runner-up is not better; NaN in the first step
+    effective: Float64[np.ndarray, "B T"]  # effective number of completions
+    evaluations: int  # in the first step none: it was done before
+    maps: Float32[np.ndarray, "B T 2 L"] | None  # estimates and errors
+
+
+def first_step(tools: Tools, image: UInt8[np.ndarray, "H W 3"], *, config: DesignConfig) -> First:
+    """Algorithm 1 with nothing seen, for every label variable at once: the evaluations are the same for all of them.
+
+    `image` may be any image of the task: its pixels don't matter.
+    """
+    posterior = tools.posterior
+    nothing = torch.zeros(1, 0, 2, dtype=torch.int64)
+    completions = tools.completion.complete(torch.from_numpy(image)[None].to(tools.device), nothing, ids=[""])
+    variables = objective(posterior.space, None)
+    entropies = Entropies(
+        posterior,
+        completions,
+        nothing,
+        objectives=[(variable,) for variable in variables],
+        batch=config.batch_on(tools.device.type),
+    )
+    entropies.fill(torch.ones(1, len(posterior.grid), dtype=torch.bool))
+    found = []
+    for number in range(len(variables)):
+        values, weights = entropies.of(number)[0, : entropies.used[0]], entropies.weights[0, : entropies.used[0]]
+        found.append(estimate(values, weights, leader=0, most=entropies.most(number)))
+    estimates, errors = (torch.stack(part).cpu() for part in zip(*found))
+    tried = torch.full_like(estimates, entropies.used[0], dtype=torch.int64)
+    return First(first_minimum(estimates), EPEMap(estimates, errors, tried), entropies.evaluations)
+
+
+def annotate_images(
+    tools: Tools,
+    images: UInt8[np.ndarray, "B H W 3"],
+    ids: Sequence[str],
+    *,
+    first: First,
+    config: DesignConfig,
+    glimpses: int,
+    attribute: int | None = None,
+    seed: int = 0,
+    search: LocationSearch | None = None,
+    advance: Callable[[int], None] = lambda evaluations: None,
+) -> Annotated:
+    """T = `glimpses` greedy steps (Eq. 3) for some images at once; `attribute` names one of several label variables.
+
+    Every random number is named by (seed, image id, step), and every call of the posterior has a fixed shape, so that
+    the images beside an image don't matter to it.
+    """
+    posterior, grid = tools.posterior, tools.posterior.grid
+    search = search or make_search(config)
+    variables = objective(posterior.space, attribute)
+    pictures = torch.from_numpy(images).to(tools.device)
+    places = grid.pixels.to(tools.device)
+    number, length = len(ids), len(grid)
+    start = _first_of(first, variables)
+    chosen = torch.full((number, 1), start[0], dtype=torch.int64, device=tools.device)
+    numbers = {"epe": [start[1]] * number, "error": [start[2]] * number}
+    steps = [{**numbers, "sure": [torch.nan] * number, "effective": [float(first.map.tried.max())] * number}]
+    maps = [torch.stack(start[3:]).expand(number, 2, length)]
+    spent = 0
+    for t in range(2, glimpses + 1):
+        pixels = places[chosen]
+        completions = tools.completion.complete(pictures, pixels.cpu(), ids=ids)
+        order = [random_order(w, key=key(seed, "design/order", id, t)) for w, id in zip(completions.weights, ids)]
+        entropies = Entropies(
+            posterior,
+            completions,
+            pixels,
+            objectives=[variables],
+            order=torch.stack(order),
+            images=pictures if config.earlier == "image" else None,
+            batch=config.batch_on(tools.device.type),
+        )
+        allowed = torch.ones(number, length, dtype=torch.bool, device=tools.device)
+        if not config.revisit and t <= length:
+            allowed.scatter_(1, chosen, False)
+        choice = search.search(entropies, allowed)
+        chosen = torch.cat([chosen, choice.location.to(tools.device)[:, None]], 1)
+        steps.append(
+            {
+                "epe": choice.epe.tolist(),
+                "error": choice.error.tolist(),
+                "sure": choice.sure.tolist(),
+                "effective": completions.effective.double().tolist(),
+            }
+        )
+        if config.keep_maps:
+            maps.append(torch.stack([choice.map.estimate, choice.map.error], 1).cpu())
+        spent += entropies.evaluations
+        advance(entropies.evaluations)
+    columns = {name: np.array([step[name] for step in steps], dtype=np.float64).T for name in steps[0]}
+    return Annotated(
+        locations=chosen.cpu().numpy(),
+        entropy=_entropies(posterior, pictures, places[chosen], variables, padded=config.images),
+        evaluations=spent,
+        maps=torch.stack(maps, 1).float().numpy() if config.keep_maps else None,
+        **columns,
+    )
+
+
+def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float, Tensor, Tensor]:
+    """Location, estimate and error of the first step, and the map; of several variables, of their sum."""
+    chosen = first.map.estimate[list(variables)].sum(0)
+    # of a sum only a bound is known: errors that all go the same way
+    error = first.map.error[list(variables)].sum(0)
+    place = int(first_minimum(chosen))
+    return place, float(chosen[place]), float(error[place]), chosen, error
+
+
+def _entropies(
+    posterior: Posterior, images: Tensor, pixels: Tensor, variables: Sequence[int], *, padded: int
+) -> Float64[np.ndarray, "B T"]:
+    """Entropy of the posterior before each glimpse of the true images; a block that is not full is filled up."""
+    number, glimpses = pixels.shape[:2]
+    rows = torch.arange(max(padded, number), device=pixels.device).clamp(max=number - 1)
+    out = []
+    for t in range(glimpses):
+        answers = posterior.log_probabilities(images, pixels[rows, :t], index=rows)
+        out.append(entropy(answers)[:number, list(variables)].sum(-1).double().cpu().numpy())
+    return np.stack(out, 1)

@@ -1,0 +1,122 @@
+"""Opening posterior and bank in a worker, and what must not be: images that either of them has seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing import current_process
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nogs.bank import load_bank
+from nogs.completion import CompletionConfig, Retrieval
+from nogs.data import DataConfig, Task, load_task
+from nogs.design.config import DesignConfig
+from nogs.design.steps import Tools
+from nogs.posterior.store import about_posterior, load_posterior
+from nogs.runtime.device import pick_device
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json
+
+__all__ = ["Files", "bank_folder", "check_leaks", "unseen"]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where posterior and bank lie, and how they are used; called in a worker, it opens them there."""
+
+    posterior: str
+    bank: Path
+    completion: CompletionConfig
+    design: DesignConfig
+    task: DataConfig
+    glimpse: int
+    seed: int
+    precision: str = "auto"
+    device: str = "auto"
+    data: Path | None = None
+    cache: Path | None = None
+    source: Path | None = None
+
+    def __call__(self) -> Tools:
+        """Posterior and completion, on the worker's device."""
+        device = worker_device(self.device)
+        posterior = load_posterior(
+            self.posterior,
+            device=device,
+            precision=self.precision,
+            chunk=self.design.batch_on(device.type),
+            compiled=self.design.compile,
+        )
+        # a bank that keeps only numbers makes its images anew, some generators from the task's
+        numbers = read_json(self.bank / "done.json")["config"]["keep"] == "seeds"
+        task = load_task(self.task, data=self.data, cache=self.cache) if numbers else None
+        bank = load_bank(self.bank, device=str(device), on_gpu=self._fits(device), task=task, source=self.source)
+        retrieval = Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed)
+        return Tools(posterior, retrieval, device)
+
+    def _fits(self, device: torch.device) -> bool:
+        """Whether the bank's images leave half of the GPU's memory free."""
+        if device.type != "cuda":
+            return False
+        about = read_json(self.bank / "done.json")
+        needed = about["images"] * self.task.image_size**2 * 3
+        return bool(needed < torch.cuda.mem_get_info(device)[0] / 2)
+
+
+def worker_device(name: str) -> torch.device:
+    """The device for this process: of several GPUs, each local worker takes the next."""
+    device = pick_device(name)
+    number = re.search(r"(\d+)$", current_process().name)
+    if device.type == "cuda" and device.index is None and number and torch.cuda.device_count() > 1:
+        return torch.device("cuda", (int(number[1]) - 1) % torch.cuda.device_count())
+    return device
+
+
+def bank_folder(path: Path) -> Path:
+    """The folder of a bank, given as such or as the run that holds it."""
+    found = next((place for place in (path, path / "bank") if _is_bank(place)), None)
+    if found is None:
+        raise InputError(f"{path} holds no finished bank; build one with nogs bank build, or correct --bank.")
+    return found
+
+
+def unseen(task: Task, ids: Sequence[str]) -> None:
+    """Refuse images that are not the task's to annotate, by name."""
+    mine = set(task.splits["annotate"])
+    strangers = [id for id in ids if id not in mine]
+    if not strangers:
+        return
+    home = next(
+        (split for split in ("posterior", "validation", "test", "train") if strangers[0] in task.splits[split]), ""
+    )
+    more = f" and {len(strangers) - 1:,} more images are" if len(strangers) > 1 else " is"
+    raise InputError(
+        f"Image {strangers[0]!r} (of the split {home!r}){more} not among the images to annotate of task {task.name!r}; "
+        "choose others with --images, or pass --unchecked if neither posterior nor bank has seen them."
+    )
+
+
+def check_leaks(task: Task, *, posterior: str, bank: Path) -> None:
+    """Refuse a posterior or a bank that was made with other splits, and may so have seen the images to annotate."""
+    known: dict[str, tuple[Any, str]] = {
+        f"The posterior {posterior}": (about_posterior(posterior).get("task_fingerprint"), "train it"),
+        f"The bank {bank}": (read_json(bank / "done.json").get("task"), "build it"),
+    }
+    for what, (mark, remedy) in known.items():
+        if mark is not None and mark != task.fingerprint:
+            raise InputError(
+                f"{what} was made for other data or splits than these ({mark}, not {task.fingerprint}), so it may have "
+                f"seen the images to annotate; {remedy} again, or pass --unchecked if it has not."
+            )
+
+
+def _is_bank(folder: Path) -> bool:
+    path = folder / "done.json"
+    if not path.is_file():
+        return False
+    about = read_json(path)
+    return isinstance(about, dict) and about.get("stage") == "bank"

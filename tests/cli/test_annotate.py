@@ -1,0 +1,181 @@
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import miniature
+from nogs.cli import main
+from nogs.data import load_task
+from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.store import save_posterior
+from nogs.recipes import recipe as read_recipe
+from nogs.runtime.files import read_json
+from nogs.sequences import Sequences, load, save
+
+RECIPE = """
+base: celeba-hq
+name: tiny
+data: {image_size: 32, glimpse: 8, grid_count: 5, grid_last: null, annotated: 600}
+glimpses: 3
+posterior: {width: 16, layers: 1, heads: 2, token: 4, precision: float32}
+bank: {count: 40, components: 8, shift: 2}
+completion: {drawn: 12, kept: 6, proposal_reach: 0, exact_reach: 0}
+design: {images: 2, batch: 64}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Data of 150 faces, a bank of 40 images, and two untrained posteriors of them."""
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("annotate")
+    miniature.celeba_hq(root / "data", count=150)
+    (root / "tiny.yaml").write_text(RECIPE)
+    assert main(["bank", "build", *arguments(root, root / "made")]) == 0
+    recipe = read_recipe(root / "tiny.yaml")
+    task = load_task(recipe.data, data=root / "data", cache=root / "cache")
+    for name, seed in (("maker", 0), ("judge", 1)):
+        posterior(root / f"{name}.safetensors", recipe, task, seed=seed)
+    return root
+
+
+def posterior(path, recipe, task, *, seed=0, **about):
+    architecture = Architecture.of(recipe.posterior, task=task, glimpses=3)
+    network = architecture.build(seed=seed)
+    with torch.no_grad():
+        network.head.weight.mul_(20)
+    about = {"task_fingerprint": task.fingerprint, **about}
+    save_posterior(path, NetworkPosterior(network, architecture, precision="float32"), task=task, about=about)
+
+
+def arguments(root, out):
+    return [
+        *[str(root / "tiny.yaml"), "--data", str(root / "data"), "--cache", str(root / "cache")],
+        *["--out", str(out), "--device", "cpu"],
+    ]
+
+
+def annotate(root, out, *extra, name="maker", attribute=("--attribute", "Smiling")):
+    given = ["--bank", str(root / "made"), "--posterior", str(root / f"{name}.safetensors"), "--workers", "1"]
+    return main(["annotate", *arguments(root, out), *given, *attribute, *extra])
+
+
+def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert annotate(place, run, attribute=("--attribute", "Smiling", "Male")) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"Smiling: 3 sequences of 3 glimpses, [\d,]+ evaluations in \d+ s", out)
+    folder = run / "sequences" / "Smiling"
+    sequences = load(folder)
+    assert sequences.ids == ("0", "1", "2")
+    assert sequences.attribute == "Smiling"
+    assert sequences.provenance["posterior"] == "maker"
+    assert (run / "sequences" / "first.safetensors").exists()
+    assert "/" not in str(sequences.provenance)
+
+    theirs = np.zeros((3, 3, 2), dtype=np.int64)
+    other = Sequences("celeba-hq", "Smiling", sequences.grid, 3, sequences.ids, theirs)
+    save(other, tmp_path / "theirs")
+    score = [
+        *["sequences", "score", str(place / "tiny.yaml"), "--data", str(place / "data")],
+        *["--cache", str(place / "cache"), "--device", "cpu", "--attribute", "Smiling", "--sequences"],
+        *[f"ours={run / 'sequences'}", str(tmp_path / "theirs"), "--out", str(tmp_path / "score.json")],
+    ]
+    assert main([*score, "--judge", str(place / "judge.safetensors")]) == 0
+    out = capsys.readouterr().out
+    assert "3 images of celeba-hq, Smiling" in out
+    for name in ("ours", "theirs", "random", "centre-out", "most salient first"):
+        assert re.search(rf"^{name}  .*\[", out, re.MULTILINE), name
+    ways = read_json(tmp_path / "score.json")["ways"]
+    assert list(ways) == ["ours", "theirs", "random", "centre-out", "most salient first"]
+    assert len(ways["theirs"]["minus ours"]["cross_entropy"]["low"]) == 4
+    assert main([*score, "--judge", str(place / "maker.safetensors")]) == 2
+    assert "made the sequences 'ours' itself; give another one, or pass --own" in capsys.readouterr().err
+    assert main([*score, "--judge", str(place / "maker.safetensors"), "--own"]) == 0
+
+
+def test_two_workers_leave_the_bytes_of_one(place, tmp_path):
+    for workers in ("1", "2"):
+        assert annotate(place, tmp_path / workers, "--workers", workers) == 0
+    one, two = (tmp_path / workers / "sequences" / "Smiling" / "sequences.jsonl" for workers in ("1", "2"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_part_of_the_images_can_be_chosen(place, tmp_path):
+    assert annotate(place, tmp_path / "a", "--images", "1:3") == 0
+    assert annotate(place, tmp_path / "b", "--images", "2,1") == 0
+    assert load(tmp_path / "a" / "sequences" / "Smiling").ids == ("1", "2")
+    one, two = (load(tmp_path / name / "sequences" / "Smiling") for name in "ab")
+    assert two.ids == ("2", "1")
+    np.testing.assert_array_equal(one.locations, two.locations[::-1])
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (["--images", "0:600"], "--images 0:600 does not fit the 3 images to annotate of task 'celeba-hq'"),
+        (["--images", "1,77"], "Image '77' (of the split 'posterior') is not among the images to annotate"),
+        (["--images", "1,140,141"], "and 1 more images are not among the images to annotate"),
+        (["--images", "4000"], "has no image with the id '4000'"),
+        (["--bank", "nowhere"], "nowhere holds no finished bank; build one with nogs bank build"),
+        (["--workers", "0"], "--workers must be at least 1"),
+        (["--executor", "ray"], "--workers is for --executor local"),
+        (["--design.batch", "100"], "batch must be a power of two, but is 100"),
+    ],
+)
+def test_mistake_is_one_sentence_and_nothing_is_written(place, tmp_path, capsys, extra, sentence):
+    assert annotate(place, tmp_path / "run", *extra) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_attributes_are_asked_for_and_checked(place, tmp_path, capsys):
+    assert annotate(place, tmp_path, attribute=()) == 2
+    assert "has 40 attributes; choose some with --attribute" in capsys.readouterr().err
+    assert annotate(place, tmp_path, attribute=("--attribute", "Smilin")) == 2
+    assert "has no attribute 'Smilin'" in capsys.readouterr().err
+
+
+def test_posterior_of_another_task_is_refused(place, tmp_path, capsys):
+    miniature.folder(tmp_path / "pictures")
+    (tmp_path / "pictures.yaml").write_text(
+        RECIPE.replace("base: celeba-hq", "base: folder").replace("grid_last: null, ", "grid_spacing: null, ")
+    )
+    recipe = read_recipe(tmp_path / "pictures.yaml")
+    task = load_task(recipe.data, data=tmp_path / "pictures", cache=tmp_path / "cache")
+    posterior(place / "stranger.safetensors", recipe, task)
+    assert annotate(place, tmp_path / "run", name="stranger") == 2
+    assert "is a posterior of the task 'folder' with 2 classes, not of 'celeba-hq'" in capsys.readouterr().err
+
+
+def test_posterior_and_bank_of_other_splits_are_refused(place, tmp_path, capsys):
+    recipe = read_recipe(place / "tiny.yaml")
+    task = load_task(recipe.data, data=place / "data", cache=place / "cache")
+    posterior(place / "older.safetensors", recipe, task, task_fingerprint="0123456789abcdef")
+    assert annotate(place, tmp_path / "run", name="older") == 2
+    err = capsys.readouterr().err
+    assert "older.safetensors was made for other data or splits than these (0123456789abcdef, not" in err
+    assert "train it again, or pass --unchecked if it has not" in err
+    assert annotate(place, tmp_path / "run", "--unchecked", name="older") == 0
+
+
+def test_corrupt_shard_stops_with_a_sentence(place, tmp_path, capsys):
+    shutil.copytree(place / "made" / "bank", tmp_path / "bank")
+    shard = tmp_path / "bank" / "images" / "00000.npy"
+    shard.write_bytes(shard.read_bytes()[:-50_000] + bytes(50_000))
+    assert annotate(place, tmp_path / "run", "--bank", str(tmp_path / "bank")) == 2
+    assert re.search(r"00000\.npy is damaged: image \d+ has changed since the bank was built", capsys.readouterr().err)
+
+
+def test_changed_recipe_is_refused_in_the_same_run(place, tmp_path, capsys):
+    assert annotate(place, tmp_path / "run") == 0
+    before = (tmp_path / "run" / "sequences" / "Smiling" / "sequences.jsonl").read_bytes()
+    assert annotate(place, tmp_path / "run", "--design.search", "grid") == 2
+    assert "holds annotation of another recipe or other inputs" in capsys.readouterr().err
+    assert read_recipe(tmp_path / "run" / "recipe.yaml").design.search == "race"
+    assert annotate(place, tmp_path / "run", "--images", "0:2") == 2
+    assert "holds annotation of another recipe or other inputs" in capsys.readouterr().err
+    assert annotate(place, tmp_path / "run") == 0
+    assert (tmp_path / "run" / "sequences" / "Smiling" / "sequences.jsonl").read_bytes() == before

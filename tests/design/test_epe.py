@@ -1,0 +1,220 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import worlds
+from exact_design import ExactCompletion, ExactPosterior
+from nogs.completion import Completions
+from nogs.design.entropies import Entropies, objective, paste, random_order
+from nogs.design.epe import estimate, first_minimum, paired, weighted
+from nogs.glimpse import Grid
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.labels import Head
+from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.protocol import entropy
+
+
+def filled(world, image, pixels, *, kind="categorical", candidates=None, completion=None, **options):
+    """All entropies of one image of the world seen at `pixels`."""
+    images = torch.from_numpy(world.images[[image]])
+    where = torch.tensor(pixels, dtype=torch.int64).reshape(1, -1, 2)
+    posterior = ExactPosterior(world, kind=kind)
+    completions = (completion or ExactCompletion(world)).complete(images, where, ids=["one"])
+    options.setdefault("objectives", [objective(posterior.space, None)])
+    found = Entropies(posterior, completions, where, candidates=candidates, **options)
+    found.fill(torch.ones(1, len(found.candidates), dtype=torch.bool))
+    return found
+
+
+def epe(entropies, number=0):
+    used = entropies.used[0]
+    return weighted(entropies.of(number)[0, :used], entropies.weights[0, :used])
+
+
+def see(image, pixels):
+    return np.array([image[r : r + 4, c : c + 4] for r, c in pixels], dtype=np.uint8).reshape(-1, 4, 4, 3)
+
+
+@pytest.mark.parametrize("pixels", [[], [worlds.A], [worlds.P, worlds.H], [worlds.A, worlds.N, worlds.B]])
+def test_epe_is_the_exact_one(world, pixels):
+    found, _ = epe(filled(world, 41, pixels))
+    exact = worlds.exact_epe(world, see(world.images[41], pixels), np.array(pixels).reshape(-1, 2))
+    np.testing.assert_allclose(found, exact, atol=1e-6)
+
+
+def test_epe_of_any_locations_is_the_exact_one(world):
+    candidates = np.array([[1, 3], [7, 2], [4, 4], [8, 8], [0, 5]])
+    found, _ = epe(filled(world, 7, [worlds.A], candidates=torch.from_numpy(candidates)))
+    exact = worlds.exact_epe(world, see(world.images[7], [worlds.A]), np.array([worlds.A]), candidates)
+    np.testing.assert_allclose(found, exact, atol=1e-6)
+
+
+def test_every_attribute_comes_from_one_evaluation(world):
+    entropies = filled(world, 41, [worlds.P], kind="bernoulli", objectives=[(0,), (1,), (2,), (0, 2)])
+    assert entropies.evaluations == len(world.grid) * entropies.used[0]
+    members = world.agreeing(see(world.images[41], [worlds.P]), np.array([worlds.P]))
+    shares = world.counts * members / (world.counts @ members)
+    codes = world.codes(world.grid.pixels.numpy())
+    for attribute in range(3):
+        expected = np.zeros(len(world.grid))
+        for n in np.flatnonzero(members):
+            for m in range(len(world.grid)):
+                p = world.label_distribution(members & (codes[:, m] == codes[n, m]))[attribute]
+                expected[m] += shares[n] * worlds.entropy(np.array([p, 1 - p]))
+        np.testing.assert_allclose(epe(entropies, attribute)[0], expected, atol=1e-6)
+    both = epe(entropies, 0)[0] + epe(entropies, 2)[0]
+    np.testing.assert_allclose(epe(entropies, 3)[0], both, atol=1e-6)
+
+
+def test_errors_are_the_spread_of_estimates_over_new_completions(world):
+    """The mean of the squared errors is the variance of what they are errors of, also with importance weights.
+
+    Completions are drawn uniformly from the images that agree, and weigh what these images weigh.
+    """
+    table = filled(world, 41, [worlds.H])
+    values, share = table.values[0, : table.used[0]].double(), table.weights[0, : table.used[0]]
+    random = np.random.default_rng(0)
+    rows = torch.from_numpy(random.integers(0, len(values), (4000, 60)))
+    means, errors = weighted(values[rows], share[rows])
+    gaps, gap_errors = paired(values[rows], values[rows][..., [0]], share[rows])
+    np.testing.assert_allclose(means.mean(0), share @ values, atol=0.004)
+    for found, error, places in ((means, errors, [0, 2]), (gaps, gap_errors, [2, 4])):
+        ratio = error.square().mean(0)[places] / found.var(0)[places]
+        assert ((ratio > 0.9) & (ratio < 1.1)).all(), ratio
+        within = ((found - found.mean(0)).abs() < 1.96 * error)[:, places].double().mean(0)
+        assert ((within > 0.92) & (within < 0.97)).all(), within
+
+
+def test_error_with_equal_weights_is_the_textbooks():
+    values = torch.randn(30, 4, dtype=torch.float64)
+    mean, error = weighted(values, torch.full((30,), 1 / 30))
+    np.testing.assert_allclose(mean, values.mean(0))
+    np.testing.assert_allclose(error, values.std(0) / math.sqrt(30))
+
+
+def test_paired_error_is_that_of_the_differences():
+    torch.manual_seed(0)
+    shared = 5 * torch.randn(50, 1, dtype=torch.float64)
+    values, weights = shared + 0.1 * torch.randn(50, 3), torch.rand(50)
+    gap, error = paired(values, values[:, [0]], weights)
+    share = (weights.double() / weights.double().sum()).numpy()
+    differences = (values - values[:, [0]]).double().numpy()
+    centred = differences - share @ differences
+    np.testing.assert_allclose(gap, share @ differences)
+    np.testing.assert_allclose(error, np.sqrt((share[:, None] ** 2 * centred**2).sum(0) / (1 - (share**2).sum())))
+    assert (error[1:] < weighted(values, weights)[1][1:] / 10).all()
+
+
+def test_location_tried_on_some_completions_is_estimated_by_its_difference_to_the_leader():
+    torch.manual_seed(1)
+    full = torch.randn(400, 1) + 0.05 * torch.randn(400, 3)
+    full[:, 2] += 0.3
+    table = full.clone()
+    table[20:, 2] = torch.nan
+    table[:, 1] = torch.nan
+    found, error = estimate(table, torch.full((400,), 1 / 400), leader=0)
+    assert abs(found[2] - full[:, 2].mean()) < 0.05 < abs(full[:20, 2].mean() - full[:, 2].mean())
+    assert found[1].isnan()
+    assert error[1].isnan()
+    whole, whole_error = estimate(full, torch.full((400,), 1 / 400), leader=0)
+    np.testing.assert_allclose(whole, full.double().mean(0))
+    np.testing.assert_allclose(whole_error, full.double().std(0) / 20)
+    assert whole_error[2] < error[2] < whole_error[2] * 1.5
+
+
+def test_single_completion_has_the_largest_error_there_is():
+    _, error = estimate(torch.tensor([[0.2, 0.3]]), torch.ones(1), leader=0, most=math.log(3))
+    np.testing.assert_allclose(error, math.log(3) / 2)
+    assert weighted(torch.tensor([[0.2, 0.3]]), torch.ones(1))[1].isnan().all()
+
+
+def test_ties_go_to_the_first_location():
+    values = torch.tensor([[3.0, 1.0 + 5e-7, 1.0, torch.nan], [torch.inf, 2.0, 2.0, 2.1]])
+    assert first_minimum(values).tolist() == [1, 1]
+
+
+def test_every_call_has_the_same_number_of_evaluations(fine_world):
+    entropies = filled(fine_world, 3, [worlds.H], batch=128)
+    narrow = torch.zeros(1, len(fine_world.grid), dtype=torch.bool)
+    narrow[0, :3] = True
+    entropies.tried.zero_()
+    entropies.fill(narrow, 5)
+    assert {queries * width for queries, width in entropies.posterior.shapes} == {128}
+
+
+def test_what_is_known_is_not_asked_again(world):
+    entropies = filled(world, 3, [worlds.A])
+    before = entropies.evaluations
+    entropies.fill(torch.ones(1, len(world.grid), dtype=torch.bool))
+    assert entropies.evaluations == before == entropies.used[0] * len(world.grid)
+
+
+def test_random_order_prefers_weight_and_leaves_unused_ones_last():
+    weights = torch.tensor([0.0, 0.7, 0.1, 0.2, 0.0])
+    orders = torch.stack([random_order(weights, key=key) for key in range(3000)])
+    assert set(orders[:, 3:].flatten().tolist()) == {0, 4}
+    share = (orders[:, 0] == 1).double().mean()
+    assert abs(share - 0.7) < 0.03
+    assert (random_order(weights, key=5) == random_order(weights, key=5)).all()
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A small untrained network on pictures that are not symmetric."""
+    grid = Grid.spaced(image=16, glimpse=4, spacing=4)
+    config = PosteriorConfig(width=16, layers=1, heads=2, token=2)
+    from nogs.data.task import LabelSpace
+
+    architecture = Architecture(config, grid, 3, Head(LabelSpace("categorical", ("a", "b", "c"))))
+    built = architecture.build(seed=1)
+    with torch.no_grad():
+        built.head.weight.mul_(30)  # answers that differ
+    pictures = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8))
+    return NetworkPosterior(built, architecture, precision="float32"), pictures
+
+
+def completions_of(pictures, flipped):
+    number = len(pictures)
+    index, nothing = torch.arange(number)[None], torch.full((1,), torch.nan)
+    weights = torch.full((1, number), 1 / number)
+    return Completions(pictures, index, flipped[None], weights, index, torch.tensor([5.0]), nothing, nothing)
+
+
+def test_flipped_completion_is_read_mirrored(network):
+    posterior, pictures = network
+    flipped = torch.tensor([True, False, True, True, False])
+    pixels = torch.tensor([[[0, 4], [8, 12]]])
+    entropies = Entropies(posterior, completions_of(pictures, flipped), pixels, objectives=[(0,)], batch=64)
+    entropies.fill(torch.ones(1, len(posterior.grid), dtype=torch.bool))
+    shown = torch.where(flipped[:, None, None, None], pictures.flip(2), pictures)
+    for n in range(5):
+        where = torch.cat([pixels[0].expand(16, 2, 2), posterior.grid.pixels[:, None]], 1)
+        answers = posterior.log_probabilities(shown[[n]], where, index=torch.zeros(16, dtype=torch.int64))
+        np.testing.assert_allclose(entropies.values[0, n], entropy(answers)[:, 0], atol=2e-6)
+
+
+def test_true_glimpses_are_pasted_into_completions(network):
+    posterior, pictures = network
+    flipped = torch.tensor([True, False, False, True, False])
+    pixels, truth = torch.tensor([[[0, 4], [2, 6]]]), 255 - pictures[:1]
+    entropies = Entropies(
+        posterior, completions_of(pictures, flipped), pixels, objectives=[(0,)], batch=64, images=truth
+    )
+    entropies.fill(torch.ones(1, len(posterior.grid), dtype=torch.bool))
+    for n in range(5):
+        shown = pictures[n].flip(1).clone() if flipped[n] else pictures[n].clone()
+        for row, column in pixels[0].tolist():
+            shown[row : row + 4, column : column + 4] = truth[0, row : row + 4, column : column + 4]
+        where = torch.cat([pixels[0].expand(16, 2, 2), posterior.grid.pixels[:, None]], 1)
+        answers = posterior.log_probabilities(shown[None], where, index=torch.zeros(16, dtype=torch.int64))
+        np.testing.assert_allclose(entropies.values[0, n], entropy(answers)[:, 0], atol=2e-6)
+
+
+def test_pasting_leaves_the_rest_alone():
+    pictures, images = torch.zeros(2, 6, 6, 3, dtype=torch.uint8), torch.full((2, 6, 6, 3), 9, dtype=torch.uint8)
+    out = paste(pictures, images, torch.tensor([[[1, 2]], [[0, 0]]]), glimpse=2)
+    assert out[0, 1:3, 2:4].eq(9).all()
+    assert out.eq(9).sum() == 2 * 4 * 3
+    assert pictures.eq(0).all()

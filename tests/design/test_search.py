@@ -1,0 +1,232 @@
+import importlib.util
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import worlds
+from exact_design import ExactCompletion, ExactPosterior
+from nogs.design.bayesopt import BayesOpt
+from nogs.design.coarse import CoarseToFine
+from nogs.design.config import DesignConfig
+from nogs.design.entropies import Entropies, random_order
+from nogs.design.race import Race, student_quantile
+from nogs.design.search import GridSearch, make_search, neighbours
+from nogs.glimpse import Grid
+from nogs.runtime.errors import InputError
+
+SEARCHES = {
+    "grid": GridSearch(),
+    "race": Race(),
+    "race with a stride": Race(stride=2),
+    "coarse-to-fine": CoarseToFine(stride=2),
+}
+IMAGES = [3, 41, 80, 122, 160]
+
+
+def asked(world, pixels, *, images=IMAGES, **options):
+    """Entropies, not yet computed, of some images of the world that were seen at `pixels`."""
+    pictures = torch.from_numpy(world.images[images])
+    where = torch.tensor(pixels, dtype=torch.int64).reshape(1, -1, 2).expand(len(images), -1, 2)
+    completions = ExactCompletion(world, **options).complete(pictures, where, ids=list(map(str, images)))
+    order = torch.stack([random_order(weights, key=n) for n, weights in zip(images, completions.weights)])
+    return Entropies(ExactPosterior(world), completions, where, objectives=[(0,)], order=order)
+
+
+def everything(entropies):
+    return torch.ones(len(entropies.used), len(entropies.candidates), dtype=torch.bool)
+
+
+def exact(world, pixels):
+    out = []
+    for image in world.images[IMAGES]:
+        glimpses = np.array([image[r : r + 4, c : c + 4] for r, c in pixels], dtype=np.uint8).reshape(-1, 4, 4, 3)
+        out.append(worlds.exact_epe(world, glimpses, np.array(pixels).reshape(-1, 2)))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("pixels", [[], [worlds.A], [worlds.H, worlds.P]])
+def test_choice_is_the_exact_one(world, name, pixels):
+    choice = SEARCHES[name].search(entropies := asked(world, pixels), everything(entropies))
+    truth = exact(world, pixels)
+    best = [int(np.flatnonzero(row <= row.min() + 1e-9)[0]) for row in truth]
+    regret = truth[np.arange(len(IMAGES)), choice.location] - truth.min(1)
+    assert (regret <= (0.002 if "race" in name else 1e-6)).all()
+    if "race" not in name:
+        assert choice.location.tolist() == best
+    np.testing.assert_allclose(choice.epe, truth[np.arange(len(IMAGES)), choice.location], atol=1e-6)
+    assert (choice.error >= 0).all()
+    assert choice.settled.all()
+    assert choice.map.evaluations.sum() == entropies.evaluations
+
+
+def test_grid_fills_the_whole_map(world):
+    choice = GridSearch().search(entropies := asked(world, [worlds.A]), everything(entropies))
+    np.testing.assert_allclose(choice.map.estimate, exact(world, [worlds.A]), atol=1e-6)
+    assert (choice.map.tried == torch.tensor(entropies.used)[:, None]).all()
+    assert choice.map.on(world.grid, 0).shape == world.grid.shape
+    second = choice.map.estimate.gather(1, choice.runner_up[:, None])[:, 0]
+    np.testing.assert_allclose(choice.margin, second - choice.epe)
+    assert ((choice.sure > 0.5) & (choice.sure <= 1)).all()
+
+
+def test_race_spends_less_than_grid_and_its_winner_was_tried_on_everything(fine_world):
+    race, grid = (asked(fine_world, [worlds.H]) for _ in range(2))
+    choice = Race().search(race, everything(race))
+    GridSearch().search(grid, everything(grid))
+    assert race.evaluations < 0.5 * grid.evaluations
+    tried = choice.map.tried.gather(1, choice.location[:, None])[:, 0]
+    assert tried.tolist() == race.used
+
+
+def test_race_that_drops_nobody_is_the_grid(fine_world):
+    race, grid = (asked(fine_world, [worlds.N]) for _ in range(2))
+    found = Race(first=10_000).search(race, everything(race))
+    expected = GridSearch().search(grid, everything(grid))
+    assert race.evaluations == grid.evaluations
+    assert (found.location == expected.location).all()
+    assert torch.equal(found.map.estimate, expected.map.estimate)
+
+
+@pytest.mark.parametrize("search", list(SEARCHES.values()), ids=list(SEARCHES))
+def test_images_beside_an_image_do_not_matter(fine_world, search):
+    together = search.search(entropies := asked(fine_world, [worlds.H], draws=60), everything(entropies))
+    for b, image in enumerate(IMAGES):
+        alone = search.search(one := asked(fine_world, [worlds.H], draws=60, images=[image]), everything(one))
+        assert alone.location[0] == together.location[b]
+        assert torch.equal(alone.map.tried[0], together.map.tried[b])
+        assert torch.equal(alone.map.estimate[0].nan_to_num(), together.map.estimate[b].nan_to_num())
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_used_locations_are_left_out(world, name):
+    entropies = asked(world, [worlds.A])
+    allowed = everything(entropies)
+    allowed[:, [0, 2, 4]] = False
+    choice = SEARCHES[name].search(entropies, allowed)
+    assert set(choice.location.tolist()).isdisjoint({0, 2, 4})
+    assert (choice.map.tried[:, [0, 2, 4]] == 0).all()
+    assert choice.map.estimate[:, [0, 2, 4]].isnan().all()
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_single_location_is_chosen_for_sure(world, name):
+    entropies = asked(world, [worlds.A])
+    allowed = torch.zeros_like(everything(entropies))
+    allowed[:, 5] = True
+    choice = SEARCHES[name].search(entropies, allowed)
+    assert choice.location.tolist() == [5] * len(IMAGES)
+    assert (choice.sure == 1).all()
+
+
+class Table:
+    """Entropies that are known beforehand: a smooth dip and noise that locations have in common."""
+
+    def __init__(self, values, weights, grid):
+        self.full, self.weights, self.posterior = values, weights, SimpleNamespace(grid=grid)
+        self.values = torch.full_like(values, torch.nan)
+        self.used = (weights > 0).sum(1).tolist()
+        self.tried = torch.zeros(len(values), values.shape[2], dtype=torch.int64)
+        self.candidates = grid.pixels
+        self.evaluations = 0
+
+    def most(self, objective=0):
+        return 0.7
+
+    def fill(self, wanted, last=None):
+        for b, used in enumerate(self.used):
+            end = used if last is None else min(last, used)
+            new = wanted[b] & (self.tried[b] < end)
+            self.evaluations += int((end - self.tried[b, new]).sum())
+            self.tried[b, new] = end
+            self.values[b, :end, new] = self.full[b, :end, new]
+
+
+@pytest.fixture(scope="module")
+def dips():
+    """40 maps of 26 x 26 locations on 100 completions, whose dip moves from completion to completion."""
+    random, grid = np.random.default_rng(0), Grid.even(image=64, glimpse=8, count=26)
+    rows, columns = np.mgrid[:26, :26]
+    centre = random.uniform(5, 20, (40, 1, 2)) + random.normal(0, 1.5, (40, 100, 2))
+    far = (rows - centre[..., 0, None, None]) ** 2 + (columns - centre[..., 1, None, None]) ** 2
+    gain = random.uniform(0, 0.3, (40, 100, 1, 1)) * np.exp(-far / 18)
+    level = random.normal(0.5, 0.1, (40, 100, 1, 1))
+    values = level - gain + random.normal(0, 0.02, (40, 100, 26, 26))
+    weights = random.dirichlet(np.full(100, 4.0), 40)
+    order = np.argsort(random.exponential(size=weights.shape) / weights, 1)  # by weight, at random
+    values = np.take_along_axis(values.reshape(40, 100, -1), order[..., None], 1)
+    return values, np.take_along_axis(weights, order, 1), grid
+
+
+@pytest.mark.parametrize(
+    ("search", "share"),
+    [(Race(), 0.15), (Race(stride=4), 0.06), (CoarseToFine(), 0.2)],
+    ids=["race", "race with a stride", "coarse-to-fine"],
+)
+def test_winner_is_within_tolerance_of_the_grids_and_costs_a_fraction(dips, search, share):
+    values, weights, grid = dips
+    table = Table(torch.from_numpy(values), torch.from_numpy(weights), grid)
+    choice = search.search(table, everything(table))
+    means = np.einsum("bn,bnl->bl", weights, values)
+    regret = means[np.arange(40), choice.location] - means.min(1)
+    assert (regret <= 0.002).mean() >= 0.95
+    assert table.evaluations <= share * values.size
+    assert choice.map.evaluations.sum() == table.evaluations
+
+
+def test_tighter_confidence_costs_more(dips):
+    values, weights, grid = dips
+    spent = []
+    for confidence in (0.8, 0.99, 0.9999):
+        table = Table(torch.from_numpy(values), torch.from_numpy(weights), grid)
+        Race(confidence=confidence, tolerance=0).search(table, everything(table))
+        spent.append(table.evaluations)
+    assert spent == sorted(spent)
+    assert spent[0] < spent[2]
+
+
+def test_quantile_is_students():
+    stats = pytest.importorskip("scipy.stats")
+    freedom = torch.tensor([1.0, 3.0, 7.0, 30.0, 500.0], dtype=torch.float64)
+    ratio = student_quantile(0.99, freedom=freedom, parts=5).numpy() / stats.t.ppf(1 - 0.01 / 5, freedom.numpy())
+    assert (ratio >= 1).all()  # careful where it is not exact
+    np.testing.assert_allclose(ratio[2:], 1, rtol=0.01)
+
+
+def test_rounds_grow_to_all_completions():
+    assert Race(first=8, growth=1.5).rounds(40) == [8, 12, 18, 27, 40]
+    assert Race(first=8).rounds(5) == [5]
+    assert Race(first=2, growth=1.01).rounds(5) == [2, 3, 4, 5]
+
+
+def test_neighbours_stop_at_the_edge():
+    mask = torch.zeros(1, 12, dtype=torch.bool)
+    mask[0, 0] = True
+    assert neighbours(mask, (3, 4), 2).nonzero()[:, 1].tolist() == [0, 2, 8, 10]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("grid", GridSearch), ("race", Race), ("coarse-to-fine", CoarseToFine), ("bayesopt", BayesOpt)]
+)
+def test_recipe_names_the_search(name, kind):
+    assert type(make_search(DesignConfig(search=name))) is kind
+
+
+@pytest.mark.skipif(importlib.util.find_spec("botorch") is None, reason="BoTorch is not installed")
+def test_bayesopt_finds_the_dip_with_few_locations(dips):
+    values, weights, grid = dips
+    table = Table(torch.from_numpy(values[:3]), torch.from_numpy(weights[:3]), grid)
+    choice = BayesOpt(start=20, budget=45).search(table, everything(table))
+    means = np.einsum("bn,bnl->bl", weights[:3], values[:3])
+    regret = means[np.arange(3), choice.location] - means.min(1)
+    assert (regret < 0.02).all()
+    assert table.evaluations <= 45 * 3 * 100
+
+
+@pytest.mark.skipif(importlib.util.find_spec("botorch") is not None, reason="BoTorch is installed")
+def test_bayesopt_says_what_to_install(world):
+    entropies = asked(world, [worlds.A])
+    with pytest.raises(InputError, match=r'needs BoTorch; install it with pip install "nogs\[bayesopt\]"'):
+        BayesOpt().search(entropies, everything(entropies))
