@@ -4,12 +4,14 @@
     python benchmarks/attention.py --device cuda --side-by-side 1 40 240 --out ...
 
 The plain loop is the paper's network from torch.nn modules with a crop per image and `multinomial`. Images are random:
-speed does not depend on their content. Interleaved measurement; medians.
+speed does not depend on their content. Interleaved measurements in processes of their own; medians.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -122,27 +124,39 @@ def seconds(step: "callable", repeats: int, device: torch.device) -> float:
     return (time.perf_counter() - start) / repeats
 
 
+def measure(name: str, task: Task, device: torch.device, repeats: int) -> float:
+    loop = plain_loop(task) if name == "plain" else our_loop(task, int(name), device)
+    seconds(loop, 5, device)  # warm up
+    return seconds(loop, repeats, device)
+
+
+def in_own_process(name: str, options: argparse.Namespace) -> float:
+    """Our loop changes how the process allocates memory, which must not speed up the plain one."""
+    flags = ["--device", options.device, "--images", str(options.images), "--repeats", str(options.repeats)]
+    command = [sys.executable, __file__, *flags, "--only", name]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--side-by-side", type=int, nargs="+", default=[1], help="numbers of networks")
-    parser.add_argument("--repeats", type=int, default=20, help="iterations in one measurement")
-    parser.add_argument("--rounds", type=int, default=9, help="measurements, interleaved")
+    parser.add_argument("--repeats", type=int, default=60, help="iterations in one measurement")
+    parser.add_argument("--rounds", type=int, default=5, help="measurements, interleaved, each in a process of its own")
+    parser.add_argument("--only", help="measure this loop once and print its seconds an iteration")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
-    task = synthetic_task(options.images)
+    if options.only:
+        print(measure(options.only, synthetic_task(options.images), device, options.repeats))
+        return
     result = {"benchmark": "hard-attention training", **provenance(), "networks": {}}
-    loops = {str(n): our_loop(task, n, device) for n in options.side_by_side}
-    if device.type == "cpu":
-        loops["plain"] = plain_loop(task)
-    times: dict[str, list[float]] = {name: [] for name in loops}
-    for loop in loops.values():
-        seconds(loop, 3, device)  # warm up
+    names = [*map(str, options.side_by_side), *(["plain"] if device.type == "cpu" else [])]
+    times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(options.rounds):
-        for name, loop in loops.items():
-            times[name].append(seconds(loop, options.repeats, device))
+        for name in names:
+            times[name].append(in_own_process(name, options))
     for name, measured in times.items():
         networks = 1 if name == "plain" else int(name)
         iterations = 1 / statistics.median(measured)

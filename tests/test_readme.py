@@ -76,8 +76,8 @@ def place(tmp_path, monkeypatch):
             archive.writestr(f"optimal-sequences/celebhq/{miniature.ATTRIBUTES.index('Smiling')}/{index}.txt", FACE)
         for number, id in enumerate(birds):
             archive.writestr(f"optimal-sequences/birds/{number}.txt", f"{BIRD}images/{int(id) - 1}.png")
-    gaze = [f"{id},{step},{20 + 10 * step}.5,{90 - 9 * step}" for id in birds for step in range(1, 7)]
-    Path("gaze.csv").write_text("image,step,y,x\n" + "\n".join(gaze) + "\n")
+    (gaze,) = re.findall(r"^    image,step,y,x\n(?:    .*\n)+", (ROOT / "docs" / "sequences.md").read_text(), re.M)
+    Path("gaze.csv").write_text(gaze.replace("    ", ""))
     return tmp_path
 
 

@@ -173,15 +173,18 @@ def test_how_often_a_state_is_saved_changes_nothing(tmp_path):
     assert products(run(tmp_path / "often", networks=networks, config=rarely)) == before  # done, not refused
 
 
-def test_state_of_other_networks_is_not_continued(tmp_path, monkeypatch, capsys):
+def test_unfinished_training_of_other_networks_is_not_lost(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         stop_at(patch, 18)
         with pytest.raises(Stopped):
             run(tmp_path, networks=[Member("ram", seed=7)])
-    capsys.readouterr()
-    fresh = products(run(tmp_path / "fresh", networks=[Member("ram", seed=8)]))
-    assert products(run(tmp_path, networks=[Member("ram", seed=8)])) == fresh
-    assert "is the state of another set of networks; training starts at iteration 0" in capsys.readouterr().err
+    before = (tmp_path / "state.safetensors").read_bytes()
+    with pytest.raises(InputError, match="is the unfinished training of ram/seed-7; finish it with the command that"):
+        run(tmp_path, networks=[Member("ram", seed=7), Member("ram", seed=8)])
+    assert (tmp_path / "state.safetensors").read_bytes() == before
+    fresh = products(run(tmp_path / "fresh", networks=[Member("ram", seed=7)]))
+    assert products(run(tmp_path, networks=[Member("ram", seed=7)])) == fresh
+    run(tmp_path, networks=[Member("ram", seed=7), Member("ram", seed=8)])
 
 
 def test_same_network_twice_is_refused(tmp_path):

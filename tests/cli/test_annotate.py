@@ -179,3 +179,31 @@ def test_changed_recipe_is_refused_in_the_same_run(place, tmp_path, capsys):
     assert "holds annotation of another recipe or other inputs" in capsys.readouterr().err
     assert annotate(place, tmp_path / "run") == 0
     assert (tmp_path / "run" / "sequences" / "Smiling" / "sequences.jsonl").read_bytes() == before
+
+
+def test_every_command_goes_on_without_unreadable_pictures_if_asked(tmp_path, capsys):
+    torch.set_num_threads(1)
+    miniature.celeba_hq(tmp_path / "data", count=150)
+    (tmp_path / "data" / "CelebAMask-HQ" / "CelebA-HQ-img" / "149.jpg").write_bytes(b"torn")
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    recipe, run = read_recipe(tmp_path / "tiny.yaml"), tmp_path / "run"
+    task = load_task(recipe.data, data=tmp_path / "data", cache=tmp_path / "cache", skip_corrupt=True)
+    posterior(tmp_path / "maker.safetensors", recipe, task)
+    places = ["--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
+    maker = str(tmp_path / "maker.safetensors")
+    short = ["--posterior.iterations", "2", "--posterior.batch", "8", "--posterior.warmup", "0"]
+    named = [str(tmp_path / "tiny.yaml"), *places]
+    commands = [
+        ["bank", "build", *named, "--out", str(run)],
+        ["bank", "evaluate", str(run), *places, "--images", "2", "--shown", "1"],
+        ["annotate", *named, "--out", str(run), "--posterior", maker, "--attribute", "Smiling", "--workers", "1"],
+        ["sequences", "score", *named, "--sequences", str(run / "sequences"), "--judge", maker, "--own"],
+        ["posterior", "train", *named, "--out", str(tmp_path / "other"), *short],
+        ["posterior", "evaluate", *named, "--out", str(tmp_path / "other"), *short],
+    ]
+    commands[3] += ["--attribute", "Smiling"]
+    for words in commands:
+        assert main(words) == 2
+        assert "149.jpg" in capsys.readouterr().err
+        assert main([*words, "--skip-corrupt"]) == 0, (words, capsys.readouterr().err)
+        capsys.readouterr()

@@ -20,6 +20,16 @@ def test_runs_are_compared_from_their_folders_and_again_from_the_curves(tmp_path
     assert numbers[0] == numbers[1]
 
 
+def test_no_run_and_a_reference_that_is_not_there_are_refused(tmp_path, capsys):
+    assert main(["compare", "--out", str(tmp_path)]) == 2
+    assert "nogs compare needs at least one RUN" in capsys.readouterr().err
+    curves = {"nll": [0.5], "accuracy": [0.5], "balanced_accuracy": [0.5]}
+    network = {"method": "ram", "attribute": None, "seed": 0, "rule": "nll", "iterations": [1], "curves": curves}
+    (tmp_path / "curves.json").write_text(json.dumps({"networks": [{**network, "test": {}, "majority": 0.5}]}))
+    assert main(["compare", str(tmp_path / "curves.json"), "--out", str(tmp_path), "--reference", "rma"]) == 2
+    assert "There is no method 'rma' among these; --reference may be ram." in capsys.readouterr().err
+
+
 def test_a_folder_without_networks_is_refused(tmp_path, capsys):
     assert main(["compare", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "holds no trained networks; make some with nogs train" in capsys.readouterr().err

@@ -74,6 +74,17 @@ def test_folder_of_pictures_never_seen_before_is_inspected(tmp_path, capsys):
     assert any(line.split()[:2] == ["cats", "12"] for line in out.splitlines())
 
 
+def test_class_that_the_font_lacks_gives_no_warning(tmp_path, capfd):
+    for kind in ("猫", "犬"):
+        (tmp_path / "pictures" / kind).mkdir(parents=True)
+        for n in range(6):
+            Image.new("RGB", (40, 40)).save(tmp_path / "pictures" / kind / f"{n}.png")
+    command = ["data", "inspect", "folder", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "out")]
+    assert main([*command, "--cache", str(tmp_path / "cache"), "--data.annotated", "2"]) == 0
+    assert "Glyph" not in capfd.readouterr().err
+    assert (tmp_path / "out" / "contact-sheet.png").exists()
+
+
 @pytest.mark.parametrize("name", ["celeba-hq", "cub", "folder"])
 def test_missing_data_folder_is_named(name, tmp_path, capsys):
     assert main(["data", "inspect", name, "--data", str(tmp_path / "nowhere"), "--out", str(tmp_path / "o")]) == 2

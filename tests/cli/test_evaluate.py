@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
+import miniature
 from nogs.cli import main
 from nogs.cli.demo import one_thread
 
@@ -42,7 +43,8 @@ def test_scores_are_those_that_training_wrote(run, capsys, best):
     for row in rows:
         folder = run / "attention" / row[0]
         at_training = json.loads((folder / "evaluation.json").read_text())["best"][best]["test"]
-        now = json.loads((folder / "evaluation-test.json").read_text())
+        kind = "test" if best == "accuracy" else f"test-{best}"
+        now = json.loads((folder / f"evaluation-{kind}.json").read_text())
         assert (now["split"], now["best"], now["method"]) == ("test", best, "ram")
         for name, value in at_training.items():
             found = now["scores"][name]
@@ -88,7 +90,27 @@ def test_network_of_another_grid_is_refused(run, capsys):
     path = run / "recipe.yaml"
     path.write_text(path.read_text().replace("grid_spacing: 4", "grid_spacing: 8"))
     said = refused(["evaluate", str(run)], capsys)
-    assert f"best-accuracy.safetensors was trained on another task or grid than {path} names" in said
+    assert "best-accuracy.safetensors was trained on another grid, or other labels, than the data has" in said
+
+
+def test_run_is_judged_on_its_own_splits(tmp_path, capsys):
+    """A picture that was added would draw the splits anew, and one that is gone can't be tested on."""
+    data = miniature.folder(tmp_path / "data")
+    small = ["--data.image-size", "32", "--data.glimpse", "8", "--attention.iterations", "2", "--attention.hidden", "8"]
+    common = ["--data", str(data), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
+    run = tmp_path / "run"
+    assert main(["train", "folder", "--out", str(run), *common, *small]) == 0
+    assert main(["evaluate", str(run), *common]) == 0
+    first = next(run.rglob("evaluation-test.json")).read_text()
+    picture = sorted(data.rglob("*.png"))[0]
+    shutil.copy(picture, picture.with_name("a new one.png"))
+    assert main(["evaluate", str(run), *common]) == 0
+    assert next(run.rglob("evaluation-test.json")).read_text() == first
+    tested = json.loads((run / "data" / "splits.json").read_text())["splits"]["test"][0]
+    (data / tested).unlink()
+    capsys.readouterr()
+    assert main(["evaluate", str(run), *common]) == 2
+    assert repr(tested) in capsys.readouterr().err
 
 
 def test_network_that_can_not_be_read_is_named(run, capsys):

@@ -200,3 +200,10 @@ def test_table_names_networks_wherever_the_run_lies(tmp_path, capsys):
     out = tmp_path / "attention" / "mine"
     assert main(["train", "digits", "--out", str(out), *TINY]) == 0
     assert "\nram/seed-0 " in capsys.readouterr().out
+
+
+def test_refused_command_leaves_no_run_behind(faces, run, capsys):
+    assert "--method needs at least one" in refused(["train", "digits", "--method", "--out", str(run)], capsys)
+    assert "--seeds must not be negative" in refused(["train", "digits", "--seeds", "-1", "--out", str(run)], capsys)
+    assert "has 40 attributes" in refused(["train", *faces, "--out", str(run)], capsys)
+    assert not run.exists()

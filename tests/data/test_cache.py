@@ -185,9 +185,15 @@ def test_unwritable_cache_is_named(data: Path) -> None:
 
 def test_small_disk_is_refused_before_decoding(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
-    sentence = r"need 0\.00 GiB in .*, but only 0\.00 GiB are free; free some space or give another --cache\."
+    sentence = r"need 0\.04 MiB in .*, but only 0\.01 MiB are free; free some space or give another --cache\."
     with pytest.raises(InputError, match=sentence):
         load(data)
+
+
+def test_large_amounts_are_in_gibibytes(data: Path) -> None:
+    sentence = r"need 4096\.00 GiB in .*, but only .* are free"
+    with pytest.raises(InputError, match=sentence):
+        cache_module._make_room(data, 2**42)
 
 
 def test_disk_that_fills_up_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

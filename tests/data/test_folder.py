@@ -71,6 +71,10 @@ def test_csv_gives_labels_and_splits(data: Path) -> None:
         assert task.space.names[task.labels[task.position[id]]] == label
         assert id in task.splits[split]
     assert "12 pictures of data are not in labels.csv and are left out." in task.notes
+    for n in range(1, 12):
+        (data / "dog" / f"{n}.png").unlink()
+    fields = {"image_column": "file", "label_column": "mood", "split_column": "part"}
+    assert "1 picture of data is not in labels.csv and is left out." in load(data, labels="labels.csv", **fields).notes
 
 
 def test_csv_without_splits_gets_stratified_ones(data: Path) -> None:
@@ -93,6 +97,7 @@ def test_transparent_and_grey_pictures_are_converted_and_said(data: Path) -> Non
 
 def test_bad_folders_are_refused(data: Path, tmp_path: Path) -> None:
     refused(tmp_path / "nowhere", r"There is no folder .*nowhere; check --data")
+    refused(data / "cat" / "0.png", r"0\.png is a file, not a folder; give --data the folder that holds the pictures")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", r"There is no picture in .*empty \(\.jpg, .*\); check --data")
     refused(data / "cat", "has pictures but no class folders; make one folder a class, or name a CSV")
@@ -114,10 +119,11 @@ def test_bad_csv_is_refused(data: Path) -> None:
     refused(data, r"There is no file .*other\.csv", labels="other.csv")
     csv([("cat/0.png", "a")], r"labels\.csv has no column 'label'; it has image, kind", header=("image", "kind"))
     csv([("cat/0.png", "a")], r"labels\.csv has no column 'part'; it has image, label", split_column="part")
-    csv([("cat/0.png", "a"), ("cat/x.png", "b")], r"names 1 pictures that are not in .*, the first is 'cat/x\.png'")
+    csv([("cat/0.png", "a"), ("cat/x.png", "b")], r"names 1 picture that is not in .*, the first is 'cat/x\.png'")
     csv([("cat/0.png", "a"), ("./cat/0.png", "b")], r"Line 3 of .*labels\.csv names the image 'cat/0\.png' a second")
     csv([("cat/0.png", "")], r"Line 2 of .*labels\.csv has no image or no label")
     csv([], r"labels\.csv lists no image")
+    csv([], r"labels\.csv has its columns separated by ';'; save it with commas between them", header=("image;label",))
     header = ("image", "label", "split")
     csv(
         [("cat/0.png", "a", "exam")], r"Line 2 of .* has the split 'exam'; use train, validation or test", header=header
@@ -126,7 +132,53 @@ def test_bad_csv_is_refused(data: Path) -> None:
 
 def test_empty_split_is_refused(tmp_path: Path) -> None:
     data = miniature.folder(tmp_path / "data", per_class=1)
-    refused(data, "The split 'validation' of task 'folder' is empty; give it at least one image")
+    shares = "add images, raise --data.validation-share or lower --data.test-share"
+    refused(data, f"The split 'validation' of the pictures in .* is empty; {shares}", test_share=0.9)
+    miniature.labels_csv(data, [("cat/0.png", "a", "val"), ("dog/0.png", "b", "train")], ("image", "label", "split"))
+    shares = "add images, raise --data.test-share or lower --data.validation-share"
+    refused(data, f"The split 'test' of .* is empty; {shares}", labels="labels.csv")
+    miniature.labels_csv(
+        data, [(f"{name}/0.png", name, "test") for name in ("cat", "dog")], ("image", "label", "split")
+    )
+    refused(data, "The split 'train' of the pictures in .* is empty; give it images", labels="labels.csv")
+
+
+def test_class_without_a_training_image_is_noted(tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        miniature.folder(tmp_path / "data" / split, per_class=4)
+    assert not any("no training image" in note for note in load(tmp_path / "data").notes)
+    miniature.folder(tmp_path / "data" / "val", classes=("z",), per_class=1)
+    assert "Class 'z' has no training image." in load(tmp_path / "data").notes
+    miniature.folder(tmp_path / "data" / "test", classes=("y",), per_class=1)
+    assert "Classes 'y', 'z' have no training image." in load(tmp_path / "data").notes
+
+
+def test_pictures_of_other_endings_are_counted(data: Path) -> None:
+    for name in ("cat/a.gif", "cat/b.HEIC", "dog/c.heic", "dog/.d.gif", "dog/notes.txt"):
+        (data / name).write_bytes(b"")
+    (note,) = [note for note in load(data).notes if note.startswith("Left out")]
+    assert note == "Left out 1 .gif file, 2 .heic files: only .jpg, .jpeg, .png, .webp, .bmp, .tif, .tiff are read."
+
+
+@pytest.mark.parametrize("target", ["gone.png", "link.png"])
+def test_link_to_nothing_is_an_unreadable_picture(data: Path, target: str) -> None:
+    whole = load(data)
+    (data / "cat" / "link.png").symlink_to(target)
+    refused(data, r"1 of 25 pictures can't be read: .*cat/link\.png \([A-Z][\w ]+\); .* with --skip-corrupt")
+    task = load_task(CONFIG, data=data, cache=data.parent / "cache", skip_corrupt=True)
+    assert task.ids == whole.ids
+    assert task.skipped == ("cat/link.png",)
+    assert any(note.startswith("Left out 1 unreadable picture, listed in ") for note in task.notes)
+
+
+def test_folders_of_the_system_are_no_classes(data: Path) -> None:
+    for name in ("__MACOSX", ".thumbnails"):
+        miniature.folder(data, classes=(name,), per_class=2)
+    (data / "cat" / "__MACOSX").mkdir()
+    (data / "cat" / "__MACOSX" / "0.png").write_bytes(b"")
+    task = load(data)
+    assert task.space.names == ("cat", "dog")
+    assert len(task.ids) == 24
 
 
 def test_no_picture_is_opened_for_the_catalogue(data: Path) -> None:

@@ -87,3 +87,11 @@ def test_grid_with_one_column_has_a_heatmap_too():
     task = replace(toy_task(), grid=Grid.even(image=24, glimpse=8, count=(3, 1)))
     _, maps = panels(glimpses_figure(task, evaluated(task), labels=task.space.names))
     assert np.asarray(maps[0].collections[0].get_array()).shape == (3, 1)
+
+
+def test_only_the_inner_patch_is_called_full_resolution():
+    task = toy_task()
+    share = f"each {task.grid.glimpse**2 / (task.grid.height * task.grid.width):.1%} of the image"
+    for scales, end in ((1, share), (2, f"{share} at full resolution")):
+        figure = glimpses_figure(task, evaluated(task), labels=task.space.names, scales=scales)
+        assert figure.texts[1].get_text().endswith(end)

@@ -1,4 +1,5 @@
 import json
+import re
 import zipfile
 from dataclasses import replace
 
@@ -38,7 +39,11 @@ def test_the_release_is_imported_and_accepted(release, tmp_path, capsys):
     )
     assert load(tmp_path / "out" / "celeba-hq" / "Smiling").attribute == "Smiling"
     assert run("validate", tmp_path / "out") == 0
-    assert capsys.readouterr().out.endswith(f"6 sequences in 2 folders of {tmp_path}/out checked: all are right\n")
+    assert capsys.readouterr().out.endswith(
+        f"6 sequences in 2 folders of {tmp_path}/out checked: all are right\n"
+        "checked: each line, the recipe's grid, number of glimpses and attributes; not images and splits, which need "
+        "--data\n"
+    )
 
 
 def test_importing_twice_changes_nothing(release, tmp_path):
@@ -78,6 +83,14 @@ def test_gaze_is_imported_for_a_recipe(tmp_path, capsys):
     found = load(tmp_path / "out" / "celeba-hq" / "Male")
     columns = [min(Grid.celeba_hq().columns, key=lambda c: abs(40 * n + 0.5 - 8 - c)) for n in range(1, 6)]
     assert found.by_id("17").tolist() == [[0, column] for column in columns]
+
+
+def test_images_that_are_left_out_are_counted(tmp_path, capsys):
+    path = tmp_path / "gaze.csv"
+    path.write_text("image,step,row,column\n2,0,0,0\n" + "".join(f"4,{n},0,{8 * n}\n" for n in range(5)))
+    assert run("import", path, "--recipe", "cub", "--drop-short", "--out", tmp_path / "out") == 0
+    assert "left out for having fewer glimpses: 1 image\n" in capsys.readouterr().out
+    assert load(tmp_path / "out" / "cub").ids == ("4",)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +137,9 @@ def test_validate_checks_images_and_splits_against_the_data(release, tmp_path, c
     miniature.celeba_hq(tmp_path / "data", count=60)
     run("import", release, "--out", tmp_path / "out")
     faces = tmp_path / "out" / "celeba-hq"
+    capsys.readouterr()
     assert run("validate", faces, "--data", tmp_path / "data") == 0
+    assert capsys.readouterr().out.endswith("and attributes, the data's images and splits\n")
     path = faces / "Smiling" / "sequences.jsonl"
     path.write_text(path.read_text().replace('"1"', '"59"').replace('"2"', '"60"'))
     capsys.readouterr()
@@ -152,7 +167,36 @@ def test_validate_says_what_it_lacks(folder, tmp_path, capsys):
     assert run("validate", folder, "--data", tmp_path) == 2
     assert "the sequences are for the task 'toy'" in capsys.readouterr().err
     assert run("validate", folder, "--recipe", "cub") == 2
-    assert "--recipe is for checking against data; give --data too" in capsys.readouterr().err
+    assert "the sequences are for the task 'toy', but the recipe is for 'cub'" in capsys.readouterr().err
+    assert run("validate", folder) == 0
+    assert "\nchecked: each line alone; give --recipe for grid" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "celeba-hq"}, "13 x 13 locations .* but the task 'celeba-hq' has a grid of 50 x 50 locations"),
+        ({"grid": Grid.spaced(image=128, glimpse=32, spacing=4).to_json()}, "25 x 25 .* a grid of 13 x 13"),
+        ({"attribute": "Smiling"}, "the task 'cub' has no attribute 'Smiling'"),
+    ],
+    ids=["task", "grid", "attribute"],
+)
+def test_built_in_tasks_are_known_without_their_data(release, tmp_path, capsys, fields, message):
+    run("import", release, "--out", tmp_path / "out")
+    path = tmp_path / "out" / "cub" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    assert run("validate", tmp_path / "out") == 2
+    assert re.search(f"{path}: .*{message}", capsys.readouterr().err)
+
+
+def test_without_data_a_recipe_of_ones_own_says_what_is_right(release, tmp_path, capsys):
+    table = tmp_path / "few.csv"
+    table.write_text("image,step,row,column\n2,0,0,0\n2,1,8,8\n")
+    (tmp_path / "few.yaml").write_text("base: cub\nglimpses: 2\n")
+    assert run("import", table, "--recipe", tmp_path / "few.yaml", "--out", tmp_path / "out") == 0
+    assert run("validate", tmp_path / "out") == 2
+    assert "have 2 glimpses, but the recipe wants 5; name another recipe with --recipe." in capsys.readouterr().err
+    assert run("validate", tmp_path / "out", "--recipe", tmp_path / "few.yaml") == 0
 
 
 def test_the_real_release_fits_the_real_data(real_release, tmp_path, capsys):

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from nogs.glimpse import Grid
+from nogs.runtime import files
 from nogs.runtime.errors import InputError
 from nogs.sequences import CELEBA_ATTRIBUTES, load, read_release, save, write_release
 
@@ -233,3 +234,46 @@ def test_the_real_annotation_file_has_the_attributes_in_this_order(real_release)
     if not path.is_file():
         pytest.skip(f"no {path.name} beside the release")
     assert tuple(path.read_text().splitlines()[1].split()) == CELEBA_ATTRIBUTES
+
+
+def test_an_export_waits_for_no_disk_file_by_file(release, tmp_path, monkeypatch):
+    def fsync(_):
+        raise AssertionError
+
+    birds = read_release(zipped(release, tmp_path / "r.zip"))[-1]
+    monkeypatch.setattr("os.fsync", fsync)
+    assert write_release(birds, tmp_path / "out") == 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["birds"]
+
+
+def test_an_export_takes_the_place_of_an_earlier_one_as_a_whole(release, tmp_path, monkeypatch):
+    birds = read_release(zipped(release, tmp_path / "r.zip"))[-1]
+    write_release(birds, tmp_path / "out")
+    texts = {path.name: path.read_text() for path in (tmp_path / "out" / "birds").iterdir()}
+    write_text = files.write_text
+
+    def fail(path, text, **how):
+        if path.name == "1.txt":
+            raise InputError("no space")
+        write_text(path, text, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nogs.runtime.files.write_text", fail)
+        with pytest.raises(InputError, match="no space"):
+            write_release(birds.subset(birds.ids[1:]), tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["birds"]
+    assert {path.name: path.read_text() for path in (tmp_path / "out" / "birds").iterdir()} == texts
+
+    write_release(birds.subset(birds.ids[1:]), tmp_path / "out")
+    (again,) = read_release(tmp_path / "out")
+    assert again.ids == birds.ids[1:]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["birds"]
+
+
+def test_an_export_removes_no_files_of_others(release, tmp_path):
+    birds = read_release(zipped(release, tmp_path / "r.zip"))[-1]
+    (tmp_path / "out" / "birds").mkdir(parents=True)
+    (tmp_path / "out" / "birds" / "notes.md").write_text("mine")
+    with pytest.raises(InputError, match=r"birds holds 'notes\.md', which is no file of the release; choose another"):
+        write_release(birds, tmp_path / "out")
+    assert (tmp_path / "out" / "birds" / "notes.md").read_text() == "mine"

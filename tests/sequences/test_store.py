@@ -116,6 +116,14 @@ BAD_LINES = {
         r"location 2 \(row 4, column 5\) is not on the grid of 7 x 7 .* the nearest is \(row 4, column 4\)",
     ),
     "outside the image": (lambda r: r | {"locations": [[0, 4], [-4, 400]]}, r"location 2 .* is not on the grid"),
+    "enormous": (
+        lambda r: r | {"locations": [[0, 4], [10**400, 4]]},
+        r"location 2 lies far outside the image of 32 x 32 px\.$",
+    ),
+    "image twice": (
+        lambda r: json.dumps(r).replace("{", '{"image": "z.png", ') + "\n",
+        'the field "image" is there twice',
+    ),
     "wrong T": (
         lambda r: r | {"locations": [[0, 4]] * 3},
         '"locations" needs 2 entries, one a glimpse, but has 3',
@@ -170,13 +178,13 @@ def test_bytes_that_are_no_text_are_refused_with_their_line(folder):
         load(folder)
 
 
-@pytest.mark.parametrize("kept", [0, 2])
-def test_lost_lines_are_noticed(folder, kept):
+@pytest.mark.parametrize(
+    ("kept", "message"), [(0, r"jsonl is empty"), (2, r"jsonl, line 2: the file ends after 2 sequences")]
+)
+def test_lost_lines_are_noticed(folder, kept, message):
     path = folder / "sequences.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
-    with pytest.raises(
-        InputError, match=rf"line {kept}: the file ends after {kept} sequences, but manifest.json counts 3"
-    ):
+    with pytest.raises(InputError, match=rf"{message}, but manifest\.json counts 3\.$"):
         load(folder)
 
 

@@ -80,6 +80,7 @@ WRONG_ROWS = {
         r"line 3: location 2 \(row 8, column 13\) is not on the grid .* nearest is \(row 8, column 12\)",
     ),
     "between pixels": ("a,1,8,12.5", r"line 3: location 2 \(row 8, column 12.5\) is not on the grid"),
+    "enormous": ("a,1,8,1e30", r"line 3: location 2 lies far outside the image of 32 x 32 px; --snap"),
     "duplicate step": ("a,0,8,12", r"line 3: step 0 of image 'a' is in line 2 already"),
     "missing step": ("a,2,8,12", r"line 2: image 'a' has no step 1; it needs the steps 0 to 1"),
     "missing step of one image": ("a,1,8,12\nb,0,0,0", r"line 4: image 'b' has no step 1; it needs"),
@@ -137,6 +138,24 @@ def test_longer_sequences_are_cut_only_if_asked(tmp_path):
         read(path)
     with pytest.raises(InputError, match="must be at least 1 glimpse, but is 0"):
         read(path, length=0)
+
+
+def test_images_with_too_few_steps_are_left_out_only_if_asked(tmp_path):
+    path = table(tmp_path / "t.csv", "image,step,row,column\na,0,4,0\na,1,8,0\nb,0,0,0\nc,0,0,0\nc,1,4,4\n")
+    with pytest.raises(InputError, match=r"line 4: image 'b' has no step 1; .*; --drop-short leaves out images"):
+        read(path, length=2)
+    found = read(path, length=2, drop_short=True)
+    assert (found.ids, found.provenance["images_left_out"]) == (("a", "c"), 1)
+    assert found.locations.tolist() == [[[4, 0], [8, 0]], [[0, 0], [4, 4]]]
+    assert "images_left_out" not in read(path, length=1, cut=True, drop_short=True).provenance
+    with pytest.raises(InputError, match=r"t\.csv has no image with 3 steps; choose a smaller --length"):
+        read(path, length=3, drop_short=True)
+
+
+def test_a_gap_is_no_short_sequence(tmp_path):
+    path = table(tmp_path / "t.csv", "image,step,row,column\na,0,4,0\na,1,8,0\nb,0,0,0\nb,2,0,0\n")
+    with pytest.raises(InputError, match=r"line 4: image 'b' has no step 1"):
+        read(path, length=2, cut=True, drop_short=True)
 
 
 def test_an_export_is_a_plain_table(sequences, tmp_path):

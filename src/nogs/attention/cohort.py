@@ -112,13 +112,18 @@ class Cohort:
 
 def member_labels(task: Task, member: Member) -> np.ndarray:
     """The labels that a network learns: the task's classes, or 0/1 of its attribute."""
-    if task.space.kind == "categorical":
-        if member.attribute is not None:
-            task.attribute(member.attribute)
-        return np.asarray(task.labels, dtype=np.int64)
+    check_attribute(task, member.attribute)
     if member.attribute is None:
-        raise InputError(f"Task {task.name!r} has {len(task.space.names)} attributes; choose some with --attribute.")
+        return np.asarray(task.labels, dtype=np.int64)
     return task.labels[:, task.attribute(member.attribute)].astype(np.int64)
+
+
+def check_attribute(task: Task, attribute: str | None) -> None:
+    """A task with attributes needs one of them to be named, another task none."""
+    if attribute is not None:
+        task.attribute(attribute)
+    elif task.space.kind == "bernoulli":
+        raise InputError(f"Task {task.name!r} has {len(task.space.names)} attributes; choose some with --attribute.")
 
 
 def _sequence_tables(

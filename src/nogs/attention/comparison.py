@@ -102,7 +102,7 @@ def measure(network: Learned, reference: Learned | None) -> dict[str, float]:
     """The numbers of `MEASURES` for one network; NaN where the reference is missing or its best was never reached."""
     curve, rule = network.curve(network.rule), network.rule
     reached = None
-    if reference is not None:
+    if reference is not None and np.isfinite(reference.curve("nll")).any():
         target = float(np.nanmin(reference.curve("nll")))
         reached = iterations_to_reach(network.iterations, network.curve("nll"), target, rule="nll")
     values = {
@@ -145,7 +145,7 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
         for network in own:
             partner = by_place.get((reference, network.attribute, network.seed))
             values = measure(network, partner)
-            if partner is not None and np.isnan(values["reached"]):
+            if partner is not None and np.isnan(values["reached"]) and np.isfinite(network.curve("nll")).any():
                 never += 1
                 values["reached"] = float(horizon)
             rows.setdefault(network.attribute, []).append(values)
@@ -214,10 +214,12 @@ def _of_place(networks: Sequence[Learned], place: tuple[str | None, int]) -> Lea
 def _summary(
     rows: Mapping[str | None, Sequence[Mapping[str, float]]], rng: np.random.Generator, resamples: int
 ) -> dict[str, tuple[float, float, float]]:
-    """Mean over tasks of the mean over seeds, with a bootstrap interval over tasks."""
+    """Mean over tasks of the mean over seeds, with a bootstrap interval over tasks; of one task, over its seeds."""
     out = {}
     for name in MEASURES:
         means = np.array([np.mean([values[name] for values in seeds]) for seeds in rows.values()])
+        if len(rows) == 1:
+            means = np.array([values[name] for seeds in rows.values() for values in seeds])
         drawn = means[rng.integers(0, len(means), (resamples, len(means)))].mean(1)
         low, high = np.quantile(drawn, [0.025, 0.975])
         out[name] = (float(means.mean()), float(low), float(high))
@@ -226,7 +228,9 @@ def _summary(
 
 def _cell(name: str, interval: Sequence[float], *, sign: bool = False) -> str:
     mean, low, high = (_number(name, value, sign=sign) for value in interval)
-    return "" if np.isnan(interval[0]) else f"{mean} [{low}, {high}]"
+    if np.isnan(interval[0]):
+        return ""
+    return mean if interval[1] == interval[2] else f"{mean} [{low}, {high}]"
 
 
 def _number(name: str, value: float, *, sign: bool = False) -> str:

@@ -51,6 +51,8 @@ class AnnotateArgs:
     """auto, cpu, cuda, cuda:N or mps."""
     cache: OptionalFolder = None
     """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read."""
 
 
 def annotate(argv: list[str]) -> None:
@@ -77,7 +79,7 @@ def annotate(argv: list[str]) -> None:
     from nogs.runtime.fingerprint import file_digest, fingerprint
 
     check_recipe(recipe, run=args.out)
-    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
     ids = chosen_images(args.images, task)
     attributes = chosen_attributes(args.attribute, task)
     source = args.posterior or str(args.out / "posterior" / FILE)

@@ -32,6 +32,8 @@ class BuildArgs:
     """auto, cpu, cuda, cuda:N or mps."""
     cache: OptionalFolder = None
     """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class EvaluateArgs:
     """auto, cpu, cuda, cuda:N or mps."""
     cache: OptionalFolder = None
     """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read."""
 
 
 def build(argv: list[str]) -> None:
@@ -79,7 +83,7 @@ def build(argv: list[str]) -> None:
     from nogs.data import load_task
 
     check_recipe(recipe, run=args.out)
-    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
     begin_run(task, recipe=recipe, run=args.out)
     about = build_bank(task, config=recipe.bank, folder=args.out / "bank", source=args.source, device=args.device)
     print(
@@ -128,7 +132,8 @@ def evaluate(argv: list[str]) -> None:
     from nogs.runtime.device import versions
 
     recipe = read_recipe(args.run / "recipe.yaml")
-    task = read_splits(load_task(recipe.data, data=args.data, cache=args.cache), args.run / "data")
+    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = read_splits(task, args.run / "data")
     bank = load_bank(args.run / "bank", device=args.device, task=task, source=args.source)
     retrieval = Retrieval(bank, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
     ids = task.splits[args.split][: args.images]

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from nogs.cli.flags import parse
+from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json, write_text
 
 
@@ -39,7 +40,14 @@ def compare(argv: list[str]) -> None:
     from nogs.attention.comparison import curves_json, read_run, table, tasks_table
     from nogs.report.learning import convergence_figure, curves_figure
 
+    if not args.runs:
+        raise InputError("nogs compare needs at least one RUN: a folder that nogs train made, or a curves.json.")
     networks = [network for run in args.runs for network in read_run(run)]
+    methods = sorted({network.method for network in networks})
+    if args.reference not in methods:
+        raise InputError(
+            f"There is no method {args.reference!r} among these; --reference may be {', or '.join(methods)}."
+        )
     networks.sort(key=lambda network: network.method != args.reference)
     found = compare_networks(networks, reference=args.reference)
     write_text(args.out / "curves.json", curves_json(networks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,7 +83,10 @@ def write_inspection(task: Task, *, recipe: Recipe, folder: Path) -> str:
     description = describe(task)
     write_json(folder / "inspect.json", description)
     picture = io.BytesIO()
-    contact_sheet(task, seed=recipe.seed, glimpses=recipe.glimpses).savefig(picture, format="png")
+    sheet = contact_sheet(task, seed=recipe.seed, glimpses=recipe.glimpses)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)  # it draws a box instead
+        sheet.savefig(picture, format="png")
     write_bytes(folder / "contact-sheet.png", picture.getvalue())
     return _summary(description)
 

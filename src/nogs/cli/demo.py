@@ -32,7 +32,8 @@ def demo(argv: list[str]) -> None:
         argv,
         prog="nogs demo",
         description="Prepare the embedded task (handwritten digits among clutter), train a hard-attention network on "
-        "it (RAM), and draw where it looks. About two minutes on two CPU cores.",
+        "it (RAM), and draw where it looks: at small squares, and at half resolution around them. About two minutes on "
+        "two CPU cores.",
     )
     from nogs.attention.cohort import Member
     from nogs.attention.training import train

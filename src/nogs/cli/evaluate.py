@@ -29,6 +29,8 @@ class EvaluateArgs:
     """Which of the kept networks: the best on the validation images by this measure."""
     trajectories: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Sampled glimpse sequences per image."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     cache: OptionalFolder = None
@@ -42,12 +44,12 @@ def evaluate(argv: list[str]) -> None:
         argv,
         prog="nogs evaluate",
         description="Accuracy, NLL and glimpses of a run's networks on a split: sampled, averaged and greedy. Writes "
-        "evaluation-SPLIT.json and locations-SPLIT.npy beside each network.",
+        "evaluation-SPLIT.json and locations-SPLIT.npy beside each network; --best nll adds -nll to their names.",
     )
     from nogs.attention.cohort import Cohort, Member
     from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
     from nogs.attention.store import load_network
-    from nogs.data import load_task
+    from nogs.data import load_task, read_splits
     from nogs.recipes import recipe
     from nogs.runtime.device import pick_device
 
@@ -58,12 +60,18 @@ def evaluate(argv: list[str]) -> None:
         raise InputError(f"{args.run} holds no trained networks; make some with nogs train ... --out {args.run}.")
     device = pick_device(args.device)
     config = recipe(str(args.run / "recipe.yaml"))
-    task = load_task(config.data, data=args.data, cache=args.cache)
+    task = load_task(config.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    # the run's own splits: drawn again from a folder that has changed, they would test on training images
+    task = read_splits(task, args.run / "data")
+    kind = args.split if args.best == "accuracy" else f"{args.split}-{args.best}"
     print(f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}")
     for path in paths:
         network, about = load_network(path, device=device)
-        if network.architecture.grid != task.grid or about["task"] != task.name:
-            raise InputError(f"{path} was trained on another task or grid than {args.run / 'recipe.yaml'} names.")
+        names = [f"not {about['attribute']}", about["attribute"]] if about["attribute"] else list(task.space.names)
+        if network.architecture.grid != task.grid or about["task"] != task.name or about["labels"] != names:
+            raise InputError(
+                f"{path} was trained on another grid, or other labels, than the data has; give its own data."
+            )
         member = Member(about["method"], seed=about["seed"], attribute=about["attribute"])
         cohort = Cohort(
             task,
@@ -76,8 +84,10 @@ def evaluate(argv: list[str]) -> None:
         sampled = Evaluator(network, cohort, args.split, trajectories=args.trajectories)()
         greedy = Evaluator(network, cohort, args.split, trajectories=1, greedy=True)()
         scores = summaries(sampled, greedy, task.grid)[0]
-        write_json(path.parent / f"evaluation-{args.split}.json", {**about, "split": args.split, "scores": scores})
-        save_array(path.parent / f"locations-{args.split}.npy", pixel_locations(sampled, task.grid, 0))
+        known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
+        found = {**known, "split": args.split, "trajectories": args.trajectories, "scores": scores}
+        write_json(path.parent / f"evaluation-{kind}.json", found)
+        save_array(path.parent / f"locations-{kind}.npy", pixel_locations(sampled, task.grid, 0))
         print(
             f"{member.name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}"
             f"{scores['greedy_accuracy']:>10.1%}{scores['balanced_accuracy']:>10.1%}{scores['nll']:>8.3f}"

@@ -33,6 +33,8 @@ class TrainArgs:
     """auto, cpu, cuda, cuda:N or mps."""
     cache: OptionalFolder = None
     """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class EvaluateArgs:
     """auto, cpu, cuda, cuda:N or mps."""
     cache: OptionalFolder = None
     """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read."""
 
 
 def train(argv: list[str]) -> None:
@@ -76,7 +80,7 @@ def train(argv: list[str]) -> None:
         chosen = recipe.posterior.model_copy(update={"kind": args.kind})
         recipe = recipe.model_copy(update={"posterior": chosen})
     check_recipe(recipe, run=args.out)
-    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
     begin_run(task, recipe=recipe, run=args.out)
     folder = args.out / "posterior"
     train_posterior(
@@ -116,7 +120,7 @@ def evaluate(argv: list[str]) -> None:
     if args.posterior_file is None and not own.is_file():
         raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --checkpoint.")
     device = pick_device(args.device)
-    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
     source = args.posterior_file or str(own)
     calibrated = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
     raw = NetworkPosterior(calibrated.network, calibrated.architecture, precision=recipe.posterior.precision)

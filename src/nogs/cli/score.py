@@ -41,6 +41,8 @@ class ScoreArgs:
     """auto, cpu, cuda, cuda:N or mps."""
     cache: OptionalFolder = None
     """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read."""
 
 
 def score(argv: list[str]) -> None:
@@ -66,7 +68,7 @@ def score(argv: list[str]) -> None:
     from nogs.runtime.fingerprint import file_digest
 
     device = pick_device(args.device)
-    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
     column = _attribute(args.attribute, task)
     judge = load_posterior(args.judge, task=task, device=device, precision=recipe.posterior.precision)
     digest = file_digest(find_posterior(args.judge))

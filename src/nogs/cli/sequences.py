@@ -26,7 +26,7 @@ class ImportArgs:
     overwrite: bool = False
     """Replace other sequences that lie in OUT already."""
     recipe: str | None = None
-    """Table: recipe whose task, grid and number of glimpses the sequences are for (celeba-hq, cub, ... or a file)."""
+    """Table: recipe whose task, grid and number of glimpses the sequences are for (a name, or a .yaml file)."""
     attribute: str | None = None
     """Table: the attribute that the sequences are for; without it they serve the whole task."""
     image: str = "image"
@@ -45,6 +45,8 @@ class ImportArgs:
     """Table: glimpses of each image; by default the recipe's."""
     cut: bool = False
     """Table: leave out what comes after LENGTH glimpses; else a longer sequence is refused."""
+    drop_short: bool = False
+    """Table: leave out images with fewer than LENGTH glimpses, and say how many; else they are refused."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class ValidateArgs:
     data: Path | None = None
     """Folder of the data, to check that each image exists and is no validation or test image."""
     recipe: str | None = None
-    """With --data: recipe of the sequences' task; by default the built-in one with the task's name."""
+    """Recipe of the sequences' task (a name, or a .yaml file); by default the built-in one with the task's name."""
 
 
 def import_(argv: list[str]) -> None:
@@ -91,6 +93,8 @@ def import_(argv: list[str]) -> None:
         folder = args.out / sequences.task / (sequences.attribute or "")
         save(sequences, folder, overwrite=args.overwrite)
         print(f"{folder}: {len(sequences):,} sequences of {sequences.length} glimpses")
+        if left_out := sequences.provenance.get("images_left_out"):
+            print(f"left out for having fewer glimpses: {left_out:,} image{'s' * (left_out != 1)}")
     print(f"{_total([len(sequences) for sequences in found])} written to {args.out}")
 
 
@@ -130,27 +134,27 @@ def validate(argv: list[str]) -> None:
         ValidateArgs,
         argv,
         prog="nogs sequences validate",
-        description="Check glimpse sequences line by line: grid, T, duplicates; with --data also images and splits.",
+        description="Check glimpse sequences line by line, and against the grid, number of glimpses and attributes of "
+        "their recipe; with --data also their images and splits.",
     )
     from nogs.sequences import validate as check
 
-    if args.recipe is not None and args.data is None:
-        raise InputError("--recipe is for checking against data; give --data too, or leave it out.")
-    report = check(args.folder, task=_expected(args) if args.data is not None else None)
+    known = _expected(args)
+    report = check(args.folder, task=known, others=args.data is None and args.recipe is None)
     for folder, (count, length) in report.folders.items():
         print(f"{folder}: {count:,} sequences of {length} glimpses")
     print(f"{_total([count for count, _ in report.folders.values()])} of {args.folder} checked: all are right")
+    print(_checked({_task(folder) for folder in report.folders}, known, data=args.data is not None))
 
 
 def _table(args: ImportArgs) -> Sequences:
     from nogs.recipes import recipe
-    from nogs.sequences import CELEBA_ATTRIBUTES, Columns, read_csv
+    from nogs.sequences import Columns, read_csv
 
     if args.recipe is None:
         raise InputError(f"{args.source} needs --recipe, to know the task, its grid and the number of glimpses.")
     chosen = recipe(args.recipe)
-    known = CELEBA_ATTRIBUTES if chosen.data.kind == "celeba-hq" else ()
-    if args.attribute is not None and args.attribute not in known:
+    if args.attribute is not None and args.attribute not in _attributes(chosen.data.kind):
         raise InputError(f"The task {chosen.data.kind!r} has no attribute {args.attribute!r}; correct --attribute.")
     return read_csv(
         args.source,
@@ -162,11 +166,15 @@ def _table(args: ImportArgs) -> Sequences:
         snap=args.snap,
         length=chosen.glimpses if args.length is None else args.length,
         cut=args.cut,
+        drop_short=args.drop_short,
     )
 
 
 def _expected(args: ValidateArgs) -> dict[str, Expected]:
-    """What the sequences of each task in the tree must fit, by the task's name; no picture is decoded for it."""
+    """What the sequences of each task in the tree must fit, by the task's name; no picture is decoded for it.
+
+    Without data only what recipes fix is known; a name of `folder` or `digits` alone fixes nothing.
+    """
     from nogs.data import load_task, read_catalogue
     from nogs.recipes import names, recipe
     from nogs.sequences import Expected, folders
@@ -176,12 +184,39 @@ def _expected(args: ValidateArgs) -> dict[str, Expected]:
     else:
         tasks = {_task(folder) for folder in folders(args.folder)}
         recipes = [recipe(name) for name in names() if name in tasks]
-    known = {}
+    known: dict[str, Expected] = {}
     for chosen in recipes:
+        kind, grid = chosen.data.kind, chosen.data.grid
+        if args.data is None:
+            if args.recipe is not None or kind in ("celeba-hq", "cub"):
+                attributes = _attributes(kind)
+                known[kind] = Expected(task=kind, grid=grid, attributes=attributes, glimpses=chosen.glimpses)
+            continue
         # the digits are drawn, not decoded, and have no catalogue
-        source = load_task(chosen.data) if chosen.data.kind == "digits" else read_catalogue(chosen.data, data=args.data)
-        known[source.name] = Expected.of(source, grid=chosen.data.grid, glimpses=chosen.glimpses)
+        source = load_task(chosen.data) if kind == "digits" else read_catalogue(chosen.data, data=args.data)
+        known[source.name] = Expected.of(source, grid=grid, glimpses=chosen.glimpses)
     return known
+
+
+def _checked(tasks: set[str | None], known: dict[str, Expected], *, data: bool) -> str:
+    """What was checked, and what would be with another flag."""
+    if data:
+        return "checked: each line, the recipe's grid, number of glimpses and attributes, the data's images and splits"
+    if not tasks & known.keys():
+        return "checked: each line alone; give --recipe for grid and number of glimpses, --data for images and splits"
+    unknown = ", ".join(sorted(task for task in tasks - known.keys() if task))
+    alone = f" (of {unknown} each line alone)" if unknown else ""
+    return (
+        f"checked: each line, the recipe's grid, number of glimpses and attributes{alone}; not images and splits, "
+        "which need --data"
+    )
+
+
+def _attributes(kind: str) -> tuple[str, ...]:
+    """The attributes of a task that has them whatever its data."""
+    from nogs.sequences import CELEBA_ATTRIBUTES
+
+    return CELEBA_ATTRIBUTES if kind == "celeba-hq" else ()
 
 
 def _task(folder: Path) -> str | None:

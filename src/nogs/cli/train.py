@@ -37,6 +37,8 @@ class TrainArgs:
     """Folder that holds the dataset; digits needs none."""
     seeds: tuple[int, ...] = ()
     """One or more seeds, a network each; by default the recipe's."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
     cache: OptionalFolder = None
@@ -55,9 +57,15 @@ def train(argv: list[str]) -> None:
     from nogs.attention.training import train as train_networks
     from nogs.cli.data import begin_run
     from nogs.data import load_task
+    from nogs.runtime.device import pick_device
 
+    if not args.method:
+        raise InputError("--method needs at least one of ram and ps-nogs.")
+    if any(seed < 0 for seed in args.seeds):
+        raise InputError(f"--seeds must not be negative, but are {', '.join(map(str, args.seeds))}.")
+    pick_device(args.device)
     check_recipe(recipe, run=args.out)
-    task = load_task(recipe.data, data=args.data, cache=args.cache)
+    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
     networks = members(args, recipe, task)
     begin_run(task, recipe=recipe, run=args.out)
     folders = train_networks(
@@ -91,7 +99,7 @@ def check_recipe(recipe: Recipe, *, run: Path) -> None:
 
 def members(args: TrainArgs, recipe: Recipe, task: Task) -> list[Member]:
     """The networks that the flags ask for."""
-    from nogs.attention.cohort import Member
+    from nogs.attention.cohort import Member, check_attribute
     from nogs.sequences import load_for
 
     attributes: tuple[str | None, ...] = args.attribute or (None,)
@@ -101,8 +109,7 @@ def members(args: TrainArgs, recipe: Recipe, task: Task) -> list[Member]:
         attributes = task.space.names
     out = []
     for attribute in attributes:
-        if attribute is not None:
-            task.attribute(attribute)
+        check_attribute(task, attribute)
         supervision = None
         if "ps-nogs" in args.method:
             if args.sequences is None:

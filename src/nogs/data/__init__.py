@@ -72,6 +72,8 @@ def read_catalogue(config: DataConfig, *, data: Path | None, cache: Path | None 
     if data is None:
         raise InputError(f"The task {config.kind!r} needs its pictures; give --data the folder that holds them.")
     data = Path(data)
+    if data.is_file():
+        raise InputError(f"{data} is a file, not a folder; give --data the folder that holds the pictures.")
     if not data.is_dir():
         raise InputError(f"There is no folder {data}; check --data.")
     from nogs.data import celeba_hq, cub, folder

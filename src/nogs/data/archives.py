@@ -13,9 +13,14 @@ from typing import NamedTuple
 
 from nogs.runtime.errors import InputError
 
-__all__ = ["IMAGE_SUFFIXES", "Entry", "Tree", "by_stem", "walk"]
+__all__ = ["IMAGE_SUFFIXES", "OTHER_SUFFIXES", "Entry", "Tree", "by_stem", "hidden", "walk"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+OTHER_SUFFIXES = (
+    ".gif", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".jfif", ".tga", ".ppm", ".pgm", ".pbm", ".svg", ".psd", ".dng",
+    ".cr2", ".cr3", ".nef", ".arw", ".raw",
+)  # fmt: skip
+"""Endings of pictures that are not read; a folder that has such files gets a note."""
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
@@ -107,8 +112,16 @@ class Tree:
         return found
 
 
-def walk(folder: Path, prefix: str = "") -> Iterator[Entry]:
-    """Every picture below a folder in the order of its name; hidden files and folders are passed over."""
+def hidden(name: str) -> bool:
+    """Whether a file or folder is the system's, not the user's: a leading dot, or what macOS adds to its archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def walk(folder: Path, prefix: str = "", *, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> Iterator[Entry]:
+    """Every picture below a folder in the order of its name; hidden files and folders are passed over.
+
+    A link to nothing is an entry too: reading it fails, as that of other damaged pictures.
+    """
     try:
         children = sorted(os.scandir(folder), key=lambda child: child.name)
     except (FileNotFoundError, NotADirectoryError):
@@ -116,15 +129,16 @@ def walk(folder: Path, prefix: str = "") -> Iterator[Entry]:
     except OSError as error:
         raise InputError(f"Cannot read the folder {folder} ({error.strerror}); check its permissions.") from error
     for child in children:
-        if child.name.startswith("."):
+        if hidden(child.name):
             continue
-        if child.is_dir():
-            yield from walk(folder / child.name, f"{prefix}{child.name}/")
-        elif child.name.lower().endswith(IMAGE_SUFFIXES):
+        # os.path.isdir says no to a link that leads back to itself, where the entry's own is_dir raises
+        if os.path.isdir(child.path) if child.is_symlink() else child.is_dir():
+            yield from walk(folder / child.name, f"{prefix}{child.name}/", suffixes=suffixes)
+        elif child.name.lower().endswith(suffixes):
             try:
                 yield _loose(prefix + child.name, child.path, child.stat())
-            except OSError as error:
-                raise InputError(f"Cannot read {child.path} ({error.strerror}); mend or remove it.") from error
+            except OSError:
+                yield Entry(prefix + child.name, child.path, size=0, stamp=0)
 
 
 def by_stem(entries: dict[str, Entry]) -> dict[str, Entry]:

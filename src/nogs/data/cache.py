@@ -70,7 +70,8 @@ def prepare(
         kinds = ", ".join(f"{count} {kind}" for kind, count in record["conversions"].items())
         notes.append(f"Pictures that were not plain RGB were converted: {kinds}.")
     if corrupt:
-        notes.append(f"Left out {len(corrupt)} unreadable pictures, listed in {folder / 'corrupt.txt'}.")
+        pictures = "picture" if len(corrupt) == 1 else "pictures"
+        notes.append(f"Left out {len(corrupt)} unreadable {pictures}, listed in {folder / 'corrupt.txt'}.")
     rows = np.delete(np.arange(len(entries)), [bad["row"] for bad in corrupt])
     images = files.load_array(folder / "images.npy", mmap=True)
     return Prepared(images, rows, files.load_array(folder / "sizes.npy"), tuple(notes))
@@ -165,9 +166,13 @@ def _make_room(folder: Path, needed: int) -> None:
         free = shutil.disk_usage(existing).free
         if free < needed:
             raise InputError(
-                f"The decoded images need {needed / 2**30:.2f} GiB in {folder}, but only {free / 2**30:.2f} GiB "
+                f"The decoded images need {_amount(needed)} in {folder}, but only {_amount(free)} "
                 "are free; free some space or give another --cache."
             )
+
+
+def _amount(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"
 
 
 def _allocate(path: Path, total: int, size: int) -> int:

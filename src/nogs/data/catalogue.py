@@ -18,6 +18,8 @@ from nogs.runtime.fingerprint import fingerprint
 
 __all__ = ["Catalogue", "Points"]
 
+_NAMED = 5  # classes that a note names
+
 
 @dataclass(frozen=True)
 class Points:
@@ -87,8 +89,21 @@ class Catalogue:
             attribute_names=this.attribute_names,
             parts=parts,
             boxes=boxes,
-            notes=(*this.notes, *prepared.notes),
+            notes=(*this.notes, *prepared.notes, *this._untrained()),
+            skipped=tuple(np.delete(np.array(self.ids, dtype=object), prepared.rows)),
         )
+
+    def _untrained(self) -> tuple[str, ...]:
+        """A note that names the classes without a training image: no network can learn them."""
+        if self.space.kind != "categorical":
+            return ()
+        train = set(self.splits["train"])
+        learnt = {int(label) for id, label in zip(self.ids, self.labels) if id in train}
+        names = [repr(name) for n, name in enumerate(self.space.names) if n not in learnt]
+        if len(names) <= 1:
+            return tuple(f"Class {name} has no training image." for name in names)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return (f"Classes {', '.join(names[:_NAMED])}{more} have no training image.",)
 
     def _moved(self, sizes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.float32] | None, Parts | None]:
         """Boxes and points in pixels of the prepared images; a point outside the crop counts as not visible."""

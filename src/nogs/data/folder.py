@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from nogs.data.archives import IMAGE_SUFFIXES, Entry, walk
+from nogs.data.archives import IMAGE_SUFFIXES, OTHER_SUFFIXES, Entry, hidden, walk
 from nogs.data.catalogue import Catalogue
 from nogs.data.config import DataConfig
 from nogs.data.images import Preparation
@@ -27,17 +28,20 @@ _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "te
 
 def catalogue(config: DataConfig, *, data: Path) -> Catalogue:
     """Pictures, labels and splits; an image's id is its path relative to `data`."""
-    entries = {entry.name: entry for entry in walk(data)}
+    found = {entry.name: entry for entry in walk(data, suffixes=IMAGE_SUFFIXES + OTHER_SUFFIXES)}
+    entries = {name: entry for name, entry in found.items() if name.lower().endswith(IMAGE_SUFFIXES)}
     if not entries:
         raise InputError(f"There is no picture in {data} ({', '.join(IMAGE_SUFFIXES)}); check --data.")
-    notes: tuple[str, ...] = ()
+    notes = _other_endings(found.keys() - entries.keys())
     if config.labels is None:
         label, given = _class_folders(data, entries)
     else:
         label, given = _csv(config, data, entries)
         unlabelled = len(entries) - len(label)
         if unlabelled:
-            notes = (f"{unlabelled} pictures of {data.name} are not in {config.labels} and are left out.",)
+            pictures = "picture" if unlabelled == 1 else "pictures"
+            are = "is" if unlabelled == 1 else "are"
+            notes += (f"{unlabelled} {pictures} of {data.name} {are} not in {config.labels} and {are} left out.",)
     ids = tuple(sorted(label, key=_natural))
     names = tuple(sorted(set(label.values()), key=_natural))
     if len(names) < 2:
@@ -52,6 +56,12 @@ def catalogue(config: DataConfig, *, data: Path) -> Catalogue:
         annotated=config.annotated,
         seed=config.split_seed,
     )
+    raised = {"validation": "raise --data.validation-share or lower --data.test-share"}
+    raised["test"] = "raise --data.test-share or lower --data.validation-share"
+    for split in ("train", "validation", "test"):
+        if not splits[split]:
+            remedy = f"add images, {raised[split]}" if split in raised else "give it images"
+            raise InputError(f"The split {split!r} of the pictures in {data} is empty; {remedy}.")
     return Catalogue(
         name="folder",
         ids=ids,
@@ -64,9 +74,16 @@ def catalogue(config: DataConfig, *, data: Path) -> Catalogue:
     )
 
 
+def _other_endings(names: Iterable[str]) -> tuple[str, ...]:
+    """A note on the pictures that are left out for their ending."""
+    kinds = Counter(PurePosixPath(name).suffix.lower() for name in names)
+    counts = [f"{number} {kind} {'file' if number == 1 else 'files'}" for kind, number in sorted(kinds.items())]
+    return (f"Left out {', '.join(counts)}: only {', '.join(IMAGE_SUFFIXES)} are read.",) if counts else ()
+
+
 def _class_folders(data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, str], dict[str, str]]:
     """The label of each id and, where the top folders are train, validation and test, its split."""
-    tops = sorted(path for path in data.iterdir() if path.is_dir() and not path.name.startswith("."))
+    tops = _folders(data)
     if not tops:
         raise InputError(
             f"{data} has pictures but no class folders; make one folder a class, or name a CSV of labels "
@@ -91,7 +108,7 @@ def _class_folders(data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, 
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return sorted(child for child in path.iterdir() if child.is_dir() and not hidden(child.name))
 
 
 def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, str], dict[str, str]]:
@@ -105,6 +122,9 @@ def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[
         wanted.append(config.split_column)
     lacking = [column for column in wanted if column not in columns]
     if lacking:
+        sign = next((sign for sign in (";", "\t", "|") if len(columns) == 1 and sign in columns[0]), None)
+        if sign is not None:
+            raise InputError(f"{path} has its columns separated by {sign!r}; save it with commas between them.")
         raise InputError(f"{path} has no column {lacking[0]!r}; it has {', '.join(columns) or 'none'}.")
     label: dict[str, str] = {}
     given: dict[str, str] = {}
@@ -126,8 +146,9 @@ def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[
                 raise InputError(f"{where} has the split {row[config.split_column]!r}; use train, validation or test.")
             given[id] = split
     if unknown:
+        pictures = "picture that is" if len(unknown) == 1 else "pictures that are"
         raise InputError(
-            f"{path} names {len(unknown)} pictures that are not in {data}, the first is {unknown[0]!r}; paths are "
+            f"{path} names {len(unknown)} {pictures} not in {data}, the first is {unknown[0]!r}; paths are "
             "relative to that folder."
         )
     if not label:

@@ -149,4 +149,6 @@ def _to_rgb(picture: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "not a picture"
+    if isinstance(error, OSError) and error.strerror:  # without the path, which the list names already
+        return error.strerror
     return " ".join(str(error).split()) or type(error).__name__

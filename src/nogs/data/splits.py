@@ -110,8 +110,9 @@ def stratified_splits(
     chosen = set(annotate)
     notes = []
     if number < annotated:
+        images = "image is" if number == 1 else "images are"
         notes.append(
-            f"Only {number} images are annotated, not {annotated}: half of the training images train the posterior."
+            f"Only {number} {images} annotated, not {annotated}: half of the training images train the posterior."
         )
     splits = {
         **{split: tuple(members) for split, members in parts.items()},
@@ -128,25 +129,31 @@ def _draw(
     members: dict[str, list[str]] = {}
     for id in ids:
         members.setdefault(label[id], []).append(id)
+    count = dict.fromkeys(sorted(members), 0)
+    seen = drawn = 0
+    for name in (*count, *count):  # the second round asks the first classes for what the last ones could not give
+        # the running total decides: many small classes don't all round to nothing, and the next gives what one lacks
+        seen = min(seen + len(members[name]), len(ids))
+        more = max(0, min(wanted * seen // len(ids) - drawn, len(members[name]) - leave - count[name]))
+        count[name] += more
+        drawn += more
     taken: set[str] = set()
-    before = 0
-    for name in sorted(members):
-        own = members[name]
-        # the running total decides, so that many small classes don't all round to nothing
-        after = before + len(own)
-        quota = wanted * after // len(ids) - wanted * before // len(ids)
-        order = numpy_stream(seed, f"{purpose} split", name).permutation(len(own))
-        taken |= {own[place] for place in order[: max(0, min(quota, len(own) - leave))]}
-        before = after
+    for name, number in count.items():
+        order = numpy_stream(seed, f"{purpose} split", name).permutation(len(members[name]))
+        taken |= {members[name][place] for place in order[:number]}
     return [id for id in ids if id in taken]
 
 
 def write_splits(task: Task, folder: Path) -> Path:
-    """Write the task's splits, as lists of ids, to `splits.json` of a run."""
+    """Write the task's splits, as lists of ids, and the ids of skipped images to `splits.json` of a run."""
     path = Path(folder) / FILE
-    files.write_json(
-        path, {"task": task.name, "images": len(task.ids), "splits": {k: list(v) for k, v in task.splits.items()}}
-    )
+    record = {
+        "task": task.name,
+        "images": len(task.ids),
+        "skipped": list(task.skipped),
+        "splits": {split: list(members) for split, members in task.splits.items()},
+    }
+    files.write_json(path, record)
     return path
 
 

@@ -52,6 +52,7 @@ class Task:
     parts: Parts | None = None
     boxes: npt.NDArray[np.float32] | None = None  # N 4: row, column, height, width in pixels of the prepared image
     notes: tuple[str, ...] = field(default=())  # what loading had to say: skipped files, converted images
+    skipped: tuple[str, ...] = ()  # ids of the images that are left out because they can't be read
 
     def __post_init__(self) -> None:
         number = len(self.ids)

@@ -33,7 +33,7 @@ def glimpses_figure(
 ) -> Figure:
     """The first `count` images of the split with the glimpses of their first trajectory, and a heatmap for each step.
 
-    `labels` names the network's classes; with `scales` > 1 a dashed line shows how far the outer patches reach.
+    `labels` names the network's classes; with `scales` > 1 a dotted line shows how far the outer patches reach.
     """
     from matplotlib.figure import Figure
 
@@ -44,7 +44,9 @@ def glimpses_figure(
     figure.set_layout_engine("constrained", rect=(0.005, 0.01, 0.99, 0.905), h_pad=0.08)
     top = figure.get_figheight()
     figure.text(0.015, 1 - 0.3 / top, title or task.name, fontsize=18, fontweight="bold", va="center")
-    figure.text(0.015, 1 - 0.64 / top, _headline(task, evaluation, network), fontsize=11, color=_GREY, va="center")
+    figure.text(
+        0.015, 1 - 0.64 / top, _headline(task, evaluation, network, scales), fontsize=11, color=_GREY, va="center"
+    )
     maps = 0.55 + 0.75 * _map_columns(evaluation.locations.shape[-1])
     halves = figure.add_gridspec(1, 2, width_ratios=(columns, maps))
     left, right = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
@@ -53,14 +55,15 @@ def glimpses_figure(
     return figure
 
 
-def _headline(task: Task, evaluation: Evaluation, network: int) -> str:
+def _headline(task: Task, evaluation: Evaluation, network: int, scales: int) -> str:
     accuracy = float(evaluation.scores()["accuracy"][network])
     share = task.grid.glimpse**2 / (task.grid.height * task.grid.width)
     glimpses = evaluation.locations.shape[-1]
+    sharp = " at full resolution" if scales > 1 else ""
     chance = 1 / evaluation.log_probabilities.shape[-1]
     return (
         f"{accuracy:.1%} of the trajectories end in the right answer (guessing: {chance:.0%})  ·  {glimpses} glimpses "
-        f"of {task.grid.glimpse} px, each {share:.1%} of the image"
+        f"of {task.grid.glimpse} px, each {share:.1%} of the image{sharp}"
     )
 
 

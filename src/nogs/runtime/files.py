@@ -35,19 +35,22 @@ __all__ = [
 
 
 @contextmanager
-def atomic(path: str | Path) -> Iterator[Path]:
+def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     """A temporary path beside `path`, with the same suffix; it becomes `path` when the block ends well.
 
-    If the block raises, or the disk refuses, what was at `path` before stays as it was.
+    If the block raises, or the disk refuses, what was at `path` before stays as it was. Without `durable` nothing waits
+    for the disk: for many small files that can be made again.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        _sync(temporary)
+        if durable:
+            _sync(temporary)
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     except OSError as error:
         # a file that the block failed to *read* is not a failure to write this one
         ours = {None, str(temporary), *map(str, (path, *path.parents))}
@@ -59,15 +62,15 @@ def atomic(path: str | Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
+def write_bytes(path: str | Path, data: bytes, *, durable: bool = True) -> None:
     """Write `data` atomically."""
-    with atomic(path) as temporary:
+    with atomic(path, durable=durable) as temporary:
         temporary.write_bytes(data)
 
 
-def write_text(path: str | Path, text: str) -> None:
+def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
     """Write `text` as UTF-8 with its newlines as they are."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), durable=durable)
 
 
 def read_text(path: str | Path) -> str:

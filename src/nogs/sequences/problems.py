@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
 
 SHOWN = 10
+_FAR = 10**6
+"""Pixels beyond which a number is a mistake of another kind, and no location is called its nearest."""
 
 
 def refuse(problems: Sequence[str], *, source: Path) -> None:
@@ -26,7 +26,9 @@ def refuse(problems: Sequence[str], *, source: Path) -> None:
 
 def off_grid(grid: Grid, row: float, column: float, *, step: int) -> str:
     """Say that a location is not on the grid, and which one is nearest."""
-    near = grid.snap(torch.tensor([row, column], dtype=torch.float64)).tolist()
+    if max(abs(row), abs(column)) > _FAR:
+        return f"location {step} lies far outside the image of {grid.height} x {grid.width} px"
+    near = [min(places, key=lambda place: abs(place - at)) for places, at in ((grid.rows, row), (grid.columns, column))]
     return (
         f"location {step} (row {row:g}, column {column:g}) is not on the grid of {grid.shape[0]} x {grid.shape[1]} "
         f"locations, where the nearest is (row {near[0]}, column {near[1]})"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
+import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -42,6 +44,7 @@ SOURCE = "github.com/wsgharvey/ps-nogs, the release of Harvey, Teng and Wood, Ne
 LICENCE = "The release states no licence; ask its authors before passing these sequences on."
 
 _FILE = re.compile(r"(?:^|/)(?:celebhq/(?P<attribute>\d{1,9})|birds)/(?P<number>\d{1,9})\.txt$", re.ASCII)
+_NAME = re.compile(r"\d{1,9}\.txt", re.ASCII)
 _LOCATION = re.compile(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*", re.ASCII)
 _PICTURE = re.compile(r"(?:.*/)?(\d{1,9})\.png", re.ASCII)
 
@@ -73,7 +76,10 @@ def read_release(source: Path) -> list[Sequences]:
 
 
 def write_release(sequences: Sequences, folder: Path) -> int:
-    """Write the release's text files under `folder`, and return how many; only its two tasks have such a layout."""
+    """Write the release's text files under `folder`, and return how many; only its two tasks have such a layout.
+
+    Its `birds` or `celebhq/<k>` takes its name when all its files are written, in the place of an earlier export.
+    """
     celeba = sequences.task == "celeba-hq" and sequences.attribute in CELEBA_ATTRIBUTES
     bird = sequences.task == "cub" and sequences.attribute is None
     if not celeba and not bird:
@@ -95,9 +101,32 @@ def write_release(sequences: Sequences, folder: Path) -> int:
     else:
         inner = folder / "celebhq" / str(CELEBA_ATTRIBUTES.index(sequences.attribute or ""))
         names = list(sequences.ids)
-    for name, text in zip(names, texts):
-        files.write_text(inner / f"{name}.txt", text)
+    _replace(inner, {f"{name}.txt": text for name, text in zip(names, texts)})
     return len(names)
+
+
+def _replace(folder: Path, texts: dict[str, str]) -> None:
+    """Write a folder of text files as a whole; one that holds anything but the release's files is refused."""
+    if folder.is_dir():
+        stranger = next((file.name for file in folder.iterdir() if not _NAME.fullmatch(file.name)), None)
+        if stranger is not None:
+            raise InputError(f"{folder} holds {stranger!r}, which is no file of the release; choose another --out.")
+    mark = secrets.token_hex(4)
+    made, before = (folder.with_name(f".{folder.name}.{mark}.{what}") for what in ("part", "old"))
+    try:
+        for name, text in texts.items():
+            files.write_text(made / name, text, durable=False)
+        made.mkdir(parents=True, exist_ok=True)
+        if folder.is_dir():
+            folder.rename(before)
+        made.rename(folder)
+    except OSError as error:
+        raise InputError(f"Cannot write {folder} ({error.strerror}); choose another --out.") from error
+    finally:
+        if before.exists() and not folder.exists():
+            before.rename(folder)
+        for left in (made, before):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _grid(*, bird: bool) -> Grid:

@@ -149,10 +149,10 @@ def read(folder: Path) -> tuple[Sequences | None, list[str]]:
             cut = "; the file ends in the middle of this line, so it was cut off" if torn else ""
             problems.append(f"{path}, line {number}: {error}{cut}.")
     if len(lines) != head.count:
-        problems.append(
-            f"{path}, line {len(lines)}: the file ends after {len(lines)} sequences, "
-            f"but {MANIFEST} counts {head.count}."
+        where = (
+            f"{path}, line {len(lines)}: the file ends after {len(lines)} sequences" if lines else f"{path} is empty"
         )
+        problems.append(f"{where}, but {MANIFEST} counts {head.count}.")
     if problems:
         return None, problems
     number = len(records)
@@ -236,9 +236,20 @@ def _ends_line(path: Path) -> bool:
     return path.read_bytes().endswith(b"\n")
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON line; of two fields with one name Python would take the last in silence."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
+        raise InputError(f'the field "{twice}" is there twice')
+    return record
+
+
 def _parse(line: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line, object_pairs_hook=_object)
+    except InputError:
+        raise
     except (ValueError, RecursionError):
         raise InputError("this is not a JSON object") from None
     if not isinstance(record, dict):

@@ -51,13 +51,15 @@ def read_csv(
     snap: bool = False,
     length: int | None = None,
     cut: bool = False,
+    drop_short: bool = False,
 ) -> Sequences:
     """Sequences of a CSV file (tabs in a `.tsv`) with one glimpse a row, in any order; steps count from 0 or from 1.
 
     Rows and columns are pixels of the prepared image: of the glimpse's top-left corner, or of its centre. With `snap`,
     each goes to the nearest location of the grid, from outside the image too; without it, a location off the grid is
     refused. Every image needs `length` glimpses (by default as many as the longest has); with `cut`, later ones are
-    left out. Columns named entropy, epe and epe_error are read where they exist. Each problem is told with its line.
+    left out; with `drop_short`, so are images with fewer (`provenance` then says how many).
+    Columns named entropy, epe and epe_error are read where they exist. Each problem is told with its line.
     """
     if length is not None and length < 1:
         raise InputError(f"The length of a sequence must be at least 1 glimpse, but is {length}.")
@@ -81,6 +83,12 @@ def read_csv(
     if start not in (0, 1):
         raise InputError(f"{path}, line {earliest.line}: the steps start at {start}; count them from 0 or from 1.")
     length = length if length is not None else max(len(steps) for steps in images.values())
+    given = len(images)
+    if drop_short:
+        images = {image: steps for image, steps in images.items() if len(steps) >= length}
+        if not images:
+            raise InputError(f"{path} has no image with {length} steps; choose a smaller --length.")
+    left_out = {"images_left_out": given - len(images)} if len(images) < given else {}
     ordered = _ordered(path, images, start=start, length=length, cut=cut, problems=problems)
     refuse(problems, source=path)
     wanted = np.array([[(g.row, g.column) for g in steps] for steps in ordered], dtype=np.float64)
@@ -109,6 +117,7 @@ def read_csv(
             "digest": file_digest(path),
             "anchor": anchor,
             "snapped": int(moved.sum()),
+            **left_out,
             "command": "nogs sequences import",
             "versions": {"nogs": nogs.__version__},
         },
@@ -207,7 +216,8 @@ def _ordered(
         if missing:
             problems.append(
                 f"{path}, line {line}: image {image!r} has no step {', '.join(map(str, missing[:5]))}"
-                f"{' ...' if len(missing) > 5 else ''}; it needs the steps {wanted[0]} to {wanted[-1]}."
+                f"{' ...' if len(missing) > 5 else ''}; it needs the steps {wanted[0]} to {wanted[-1]}; "
+                "--drop-short leaves out images with too few."
             )
         surplus = [steps[step] for step in sorted(steps) if step not in wanted]
         if surplus and not cut:

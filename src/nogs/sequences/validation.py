@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nogs.data.catalogue import Catalogue
@@ -17,12 +17,15 @@ from nogs.sequences.store import LINES, MANIFEST, folders, load, read
 
 @dataclass(frozen=True)
 class Expected:
-    """What sequences must fit: a task's name, images with their splits, grid, attributes, and T (None: any)."""
+    """What sequences must fit: a task's name, grid, attributes, T (None: any), and images with their splits.
+
+    `ids` is None where the data is not at hand; any image is then accepted.
+    """
 
     task: str
     grid: Grid
-    ids: frozenset[str]
-    splits: Mapping[str, tuple[str, ...]]
+    ids: frozenset[str] | None = None
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     attributes: tuple[str, ...] = ()
     glimpses: int | None = None
 
@@ -51,11 +54,14 @@ class Report:
         return sum(count for count, _ in self.folders.values())
 
 
-def validate(tree: Path, *, task: Task | Expected | Mapping[str, Expected] | None = None) -> Report:
+def validate(
+    tree: Path, *, task: Task | Expected | Mapping[str, Expected] | None = None, others: bool = False
+) -> Report:
     """Check every folder of sequences in `tree`; all problems are gathered into one error that names file and line.
 
     With a `task`, or several by name, also: the task's and the attribute's name, the grid, T, and that each image
-    exists and is in neither the validation nor the test split.
+    exists and is in neither the validation nor the test split. Sequences of any other task are refused, or with
+    `others` checked on their own.
     """
     if not tree.is_dir():
         raise InputError(f"There is no folder {tree}; give a folder of sequences, or one that holds such folders.")
@@ -69,7 +75,7 @@ def validate(tree: Path, *, task: Task | Expected | Mapping[str, Expected] | Non
         problems += wrong
         if sequences is None:
             continue
-        if known is not None:
+        if known is not None and not (others and sequences.task not in known):
             problems += mismatches(sequences, known, folder=folder)
         found[folder] = (len(sequences), sequences.length)
     refuse(problems, source=tree)
@@ -84,19 +90,24 @@ def mismatches(sequences: Sequences, known: Mapping[str, Expected], *, folder: P
     expected = known.get(sequences.task)
     if expected is None:
         names = ", ".join(repr(name) for name in known) or "no built-in recipe: name its own with --recipe"
-        return [f"{manifest}: the sequences are for the task {sequences.task!r}, but the data is for {names}."]
+        source = "recipe" if known and all(other.ids is None for other in known.values()) else "data"
+        return [f"{manifest}: the sequences are for the task {sequences.task!r}, but the {source} is for {names}."]
     problems = []
+    other = "; name another recipe with --recipe" if expected.ids is None else ""
     if sequences.attribute is not None and sequences.attribute not in expected.attributes:
         problems.append(f"{manifest}: the task {sequences.task!r} has no attribute {sequences.attribute!r}.")
     if sequences.grid != expected.grid:
         problems.append(
             f"{manifest}: the sequences are for {_describe(sequences.grid)}, but the task "
-            f"{sequences.task!r} has {_describe(expected.grid)}."
+            f"{sequences.task!r} has {_describe(expected.grid)}{other}."
         )
     if expected.glimpses is not None and sequences.length != expected.glimpses:
         problems.append(
-            f"{manifest}: the sequences have {sequences.length} glimpses, but the recipe wants {expected.glimpses}."
+            f"{manifest}: the sequences have {sequences.length} glimpses, "
+            f"but the recipe wants {expected.glimpses}{other}."
         )
+    if expected.ids is None:
+        return problems
     held_out = {id: split for split in ("validation", "test") for id in expected.splits.get(split, ())}
     for line, id in enumerate(sequences.ids, 1):
         if id not in expected.ids:
