@@ -11,26 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import parse_with_recipe
+from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe
 from nogs.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from nogs.data import Task
     from nogs.runtime.executors import Executor
 
-OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
-
 
 @dataclass(frozen=True)
-class AnnotateArgs:
+class AnnotateArgs(TaskArgs):
     """Arguments of `nogs annotate`."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run; the result goes to RUN/sequences[/ATTRIBUTE], and work that was stopped goes on."""
     attribute: tuple[str, ...] = ()
     """For tasks with attributes: one or more of them, or all; each has its own sequences."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
     bank: OptionalFolder = None
     """Folder of the image bank, or the run that holds it; by default RUN/bank."""
     posterior: Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_FILE")] = None
@@ -49,10 +45,6 @@ class AnnotateArgs:
     """The generator's file or folder, for a bank that keeps only numbers."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read."""
 
 
 def annotate(argv: list[str]) -> None:
@@ -68,7 +60,6 @@ def annotate(argv: list[str]) -> None:
     from nogs import __version__
     from nogs.cli.data import begin_run
     from nogs.cli.train import check_recipe
-    from nogs.data import load_task
     from nogs.design.annotation import annotate as annotate_task
     from nogs.design.annotation import close_tools
     from nogs.design.tools import Files, bank_folder, check_leaks, unseen
@@ -79,7 +70,7 @@ def annotate(argv: list[str]) -> None:
     from nogs.runtime.fingerprint import file_digest, fingerprint
 
     check_recipe(recipe, run=args.out)
-    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = args.load(recipe)
     ids = chosen_images(args.images, task)
     attributes = chosen_attributes(args.attribute, task)
     source = args.posterior or str(args.out / "posterior" / FILE)

@@ -9,31 +9,24 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import parse, parse_with_recipe
+from nogs.cli.flags import TaskArgs, parse, parse_with_recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json
 
 Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
-OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
 
 
 @dataclass(frozen=True)
-class BuildArgs:
+class BuildArgs(TaskArgs):
     """Arguments of `nogs bank build`."""
 
     out: Run
     """Folder of the run; the bank goes to RUN/bank, and one that was begun goes on."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
     source: OptionalPath = None
     """File or folder of the generator: public weights, an exported module, pictures, or one trained before."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +38,11 @@ class VerifyArgs:
 
 
 @dataclass(frozen=True)
-class EvaluateArgs:
+class EvaluateArgs(TaskArgs):
     """Arguments of `nogs bank evaluate`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a run that nogs bank build made."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
     split: Literal["validation", "annotate", "test"] = "validation"
     """Images whose glimpses are completed."""
     images: int = 64
@@ -62,10 +53,6 @@ class EvaluateArgs:
     """The generator's file or folder, for a bank that keeps only numbers."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read."""
 
 
 def build(argv: list[str]) -> None:
@@ -80,10 +67,9 @@ def build(argv: list[str]) -> None:
     from nogs.bank import build_bank
     from nogs.cli.data import begin_run
     from nogs.cli.train import check_recipe
-    from nogs.data import load_task
 
     check_recipe(recipe, run=args.out)
-    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = args.load(recipe)
     begin_run(task, recipe=recipe, run=args.out)
     about = build_bank(task, config=recipe.bank, folder=args.out / "bank", source=args.source, device=args.device)
     print(
@@ -127,12 +113,12 @@ def evaluate(argv: list[str]) -> None:
     from nogs.completion import Retrieval
     from nogs.completion.picture import completion_sheet
     from nogs.completion.quality import evaluate_completion, random_locations
-    from nogs.data import load_task, read_splits
+    from nogs.data import read_splits
     from nogs.recipes import recipe as read_recipe
     from nogs.runtime.device import versions
 
     recipe = read_recipe(args.run / "recipe.yaml")
-    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = args.load(recipe)
     task = read_splits(task, args.run / "data")
     bank = load_bank(args.run / "bank", device=args.device, task=task, source=args.source)
     retrieval = Retrieval(bank, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)

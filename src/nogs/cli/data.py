@@ -6,33 +6,22 @@ import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
-
-from nogs.cli.flags import parse_with_recipe
+from nogs.cli.flags import Folder, TaskArgs, parse_with_recipe
 from nogs.runtime.files import write_bytes, write_json
 
 if TYPE_CHECKING:
     from nogs.data import Task
     from nogs.recipes import Recipe
 
-Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
-OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
-
 
 @dataclass(frozen=True)
-class DataArgs:
+class DataArgs(TaskArgs):
     """Arguments of both commands."""
 
     out: Folder
     """Folder for what is written; made where it does not exist."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read, and record which."""
 
 
 def prepare(argv: list[str]) -> None:
@@ -43,7 +32,7 @@ def prepare(argv: list[str]) -> None:
         prog="nogs data prepare",
         description="Decode the images once into the cache, and write DIR/recipe.yaml and DIR/data/splits.json.",
     )
-    task = _load(args, recipe)
+    task = args.load(recipe)
     begin_run(task, recipe=recipe, run=args.out)
     print(f"{task.name}: {len(task.ids):,} images ready; splits in {args.out / 'data' / 'splits.json'}")
 
@@ -56,7 +45,7 @@ def inspect(argv: list[str]) -> None:
         prog="nogs data inspect",
         description="Print counts, label balance and splits; write DIR/contact-sheet.png and DIR/inspect.json.",
     )
-    task = _load(args, recipe)
+    task = args.load(recipe)
     print(write_inspection(task, recipe=recipe, folder=args.out))
     print(f"\ncontact sheet: {args.out / 'contact-sheet.png'}")
 
@@ -89,12 +78,6 @@ def write_inspection(task: Task, *, recipe: Recipe, folder: Path) -> str:
         sheet.savefig(picture, format="png")
     write_bytes(folder / "contact-sheet.png", picture.getvalue())
     return _summary(description)
-
-
-def _load(args: DataArgs, recipe: Recipe) -> Task:
-    from nogs.data import load_task
-
-    return load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
 
 
 def _summary(found: dict[str, Any]) -> str:

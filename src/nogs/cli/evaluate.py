@@ -8,33 +8,25 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import parse
+from nogs.cli.flags import TaskArgs, parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_array, write_json
 
-OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
-
 
 @dataclass(frozen=True)
-class EvaluateArgs:
+class EvaluateArgs(TaskArgs):
     """Arguments of `nogs evaluate`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a run that nogs train made."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
     split: Literal["validation", "test", "train"] = "test"
     """Images to look at."""
     best: Literal["accuracy", "balanced_accuracy", "nll"] = "accuracy"
     """Which of the kept networks: the best on the validation images by this measure."""
     trajectories: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Sampled glimpse sequences per image."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
 
 
 def evaluate(argv: list[str]) -> None:
@@ -49,7 +41,7 @@ def evaluate(argv: list[str]) -> None:
     from nogs.attention.cohort import Cohort, Member
     from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
     from nogs.attention.store import load_network
-    from nogs.data import load_task, read_splits
+    from nogs.data import read_splits
     from nogs.recipes import recipe
     from nogs.runtime.device import pick_device
 
@@ -60,7 +52,7 @@ def evaluate(argv: list[str]) -> None:
         raise InputError(f"{args.run} holds no trained networks; make some with nogs train ... --out {args.run}.")
     device = pick_device(args.device)
     config = recipe(str(args.run / "recipe.yaml"))
-    task = load_task(config.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = args.load(config)
     # the run's own splits: drawn again from a folder that has changed, they would test on training images
     task = read_splits(task, args.run / "data")
     kind = args.split if args.best == "accuracy" else f"{args.split}-{args.best}"

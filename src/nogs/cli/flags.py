@@ -12,6 +12,7 @@ import inspect
 import io
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import tyro
@@ -22,9 +23,31 @@ from nogs.cli import closest
 from nogs.runtime.errors import InputError
 
 if TYPE_CHECKING:
+    from nogs.data import Task
     from nogs.recipes import Recipe
 
 Args = TypeVar("Args")
+Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
+OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskArgs:
+    """Flags of every command that reads a dataset."""
+
+    data: OptionalFolder = None
+    """Folder that holds the dataset; digits needs none."""
+    cache: OptionalFolder = None
+    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
+    skip_corrupt: bool = False
+    """Go on without images that can't be read, and record which."""
+
+    def load(self, recipe: Recipe) -> Task:
+        """The recipe's task from that folder."""
+        from nogs.data import load_task
+
+        return load_task(recipe.data, data=self.data, cache=self.cache, skip_corrupt=self.skip_corrupt)
+
 
 _REWORDED = (
     (r"Error parsing (--\S+): .*int\(\) with base 10: (.*)", r"\1 must be a whole number, not \2"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import parse_with_recipe
+from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
 
@@ -16,29 +16,21 @@ if TYPE_CHECKING:
     from nogs.data import Task
     from nogs.posterior.evaluation import Row
 
-OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
-
 
 @dataclass(frozen=True)
-class TrainArgs:
+class TrainArgs(TaskArgs):
     """Arguments of `nogs posterior train`."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run; a training that was stopped goes on."""
     kind: Literal["cnn", "tokens"] | None = None
     """Short for --posterior.kind."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read."""
 
 
 @dataclass(frozen=True)
-class EvaluateArgs:
+class EvaluateArgs(TaskArgs):
     """Arguments of `nogs posterior evaluate`."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
@@ -51,14 +43,8 @@ class EvaluateArgs:
     """Look along these glimpse sequences, at the images that have one, besides random locations."""
     attribute: str | None = None
     """For sequences of one attribute: its name; the numbers are then of this attribute alone."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read."""
 
 
 def train(argv: list[str]) -> None:
@@ -72,7 +58,6 @@ def train(argv: list[str]) -> None:
     )
     from nogs.cli.data import begin_run
     from nogs.cli.train import check_recipe
-    from nogs.data import load_task
     from nogs.posterior.evaluation import text_table
     from nogs.posterior.training import train_posterior
 
@@ -80,7 +65,7 @@ def train(argv: list[str]) -> None:
         chosen = recipe.posterior.model_copy(update={"kind": args.kind})
         recipe = recipe.model_copy(update={"posterior": chosen})
     check_recipe(recipe, run=args.out)
-    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = args.load(recipe)
     begin_run(task, recipe=recipe, run=args.out)
     folder = args.out / "posterior"
     train_posterior(
@@ -105,7 +90,6 @@ def evaluate(argv: list[str]) -> None:
     )
     import torch
 
-    from nogs.data import load_task
     from nogs.posterior.evaluation import evaluate as evaluate_posterior
     from nogs.posterior.evaluation import text_table
     from nogs.posterior.labels import label_table
@@ -120,7 +104,7 @@ def evaluate(argv: list[str]) -> None:
     if args.posterior_file is None and not own.is_file():
         raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --checkpoint.")
     device = pick_device(args.device)
-    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = args.load(recipe)
     source = args.posterior_file or str(own)
     calibrated = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
     raw = NetworkPosterior(calibrated.network, calibrated.architecture, precision=recipe.posterior.precision)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from nogs.cli.flags import parse_with_recipe
+from nogs.cli.flags import TaskArgs, parse_with_recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, write_json
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from nogs.data import Task
     from nogs.sequences import Sequences
 
-OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
-
 
 @dataclass(frozen=True)
-class ScoreArgs:
+class ScoreArgs(TaskArgs):
     """Arguments of `nogs sequences score`."""
 
     sequences: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]DIR")]
@@ -35,14 +33,8 @@ class ScoreArgs:
     """Allow the posterior that made the sequences to judge them."""
     draws: int = 20
     """Sequences of random locations for each image, whose mean counts."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read."""
 
 
 def score(argv: list[str]) -> None:
@@ -58,7 +50,6 @@ def score(argv: list[str]) -> None:
     import numpy as np
     import torch
 
-    from nogs.data import load_task
     from nogs.design.baselines import centre_out, random_locations, salient_first
     from nogs.design.entropies import objective
     from nogs.design.scoring import compare, follow, text_table
@@ -68,7 +59,7 @@ def score(argv: list[str]) -> None:
     from nogs.runtime.fingerprint import file_digest
 
     device = pick_device(args.device)
-    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = args.load(recipe)
     column = _attribute(args.attribute, task)
     judge = load_posterior(args.judge, task=task, device=device, precision=recipe.posterior.precision)
     digest = file_digest(find_posterior(args.judge))

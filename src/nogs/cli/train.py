@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import parse_with_recipe
+from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from nogs.recipes import Recipe
 
 Method = Literal["ram", "ps-nogs"]
-OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
 @dataclass(frozen=True)
-class TrainArgs:
+class TrainArgs(TaskArgs):
     """Arguments of `nogs train`."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
@@ -33,16 +32,10 @@ class TrainArgs:
     """For tasks with attributes: one or more of them, or all."""
     sequences: OptionalFolder = None
     """Folder of glimpse sequences, as nogs sequences import makes it; ps-nogs needs it."""
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
     seeds: tuple[int, ...] = ()
     """One or more seeds, a network each; by default the recipe's."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
 
 
 def train(argv: list[str]) -> None:
@@ -56,7 +49,6 @@ def train(argv: list[str]) -> None:
     )
     from nogs.attention.training import train as train_networks
     from nogs.cli.data import begin_run
-    from nogs.data import load_task
     from nogs.runtime.device import pick_device
 
     if not args.method:
@@ -65,7 +57,7 @@ def train(argv: list[str]) -> None:
         raise InputError(f"--seeds must not be negative, but are {', '.join(map(str, args.seeds))}.")
     pick_device(args.device)
     check_recipe(recipe, run=args.out)
-    task = load_task(recipe.data, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+    task = args.load(recipe)
     networks = members(args, recipe, task)
     begin_run(task, recipe=recipe, run=args.out)
     folders = train_networks(
