@@ -65,7 +65,7 @@ class BayesOpt:
 def _botorch() -> Any:
     """A function of tried places, their means and errors, and open places: log expected improvement of these."""
     try:
-        from botorch.acquisition import LogExpectedImprovement
+        from botorch.acquisition.analytic import LogExpectedImprovement
         from botorch.fit import fit_gpytorch_mll
         from botorch.models import SingleTaskGP
         from botorch.models.transforms import Standardize
