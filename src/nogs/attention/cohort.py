@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor
 
 from nogs.data.task import Task
@@ -20,17 +20,24 @@ from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
 from nogs.sequences import Sequences
+from nogs.supervision.distribution import LocationDistribution
 
 
 @dataclass(frozen=True)
 class Member:
-    """One network to train. `sequences` supervise some of its training images; RAM has none."""
+    """One network to train. `sequences` supervise some of its training images; RAM has none.
+
+    Where a recipe pretrains, `pretraining` is what the locations of that stage are drawn from. A `route` holds
+    log-probabilities of the locations at each step, for a network that does not learn where to look.
+    """
 
     method: str
     seed: int = 0
     attribute: str | None = None
     sequences: Sequences | None = None
     weight: float = 1.0
+    pretraining: LocationDistribution | None = None
+    route: Float32[np.ndarray, "T L"] | None = None
 
     @property
     def name(self) -> str:
@@ -40,7 +47,8 @@ class Member:
     def fingerprint(self) -> str:
         """What it was trained from, beside the recipe and the task."""
         supervision = None if self.sequences is None else (self.sequences.ids, self.sequences.indices())
-        return fingerprint(self.method, self.seed, self.attribute, self.weight, supervision)
+        stage = None if self.pretraining is None else (self.pretraining.name, self.pretraining.log_probabilities)
+        return fingerprint(self.method, self.seed, self.attribute, self.weight, supervision, stage, self.route)
 
 
 @dataclass

@@ -12,8 +12,12 @@ class AttentionConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    embedder: Literal["paper", "release"] = "paper"
-    """Glimpse embedder: the paper's appendix, or the release's variant with batch norm, ReLU6 and a 128-unit layer."""
+    embedder: Literal["paper", "release", "vgg"] = "paper"
+    """Glimpse embedder: the paper's for CelebA-HQ, the release's variant of it with batch norm, ReLU6 and a 128-unit
+    layer, or the paper's for CUB: the first 12 convolutions of VGG-16."""
+    weights: str = "imagenet"
+    """vgg: imagenet (a file in the data folder, else torchvision's), a safetensors file with torchvision's names, or
+    none."""
     scales: int = Field(1, ge=1, le=4)
     """Concentric patches per glimpse, each twice as wide as the last at the same number of pixels (RAM has 3)."""
     hidden: int = Field(64, ge=1)
@@ -56,5 +60,32 @@ class AttentionConfig(BaseModel):
     """Validations between two saved states to resume from."""
     precision: Literal["auto", "float32", "tf32"] = "auto"
     """Arithmetic of matrix products; auto is TF32 on GPUs and float32 on CPUs."""
+    embedder_precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """vgg: arithmetic of the convolutions; auto is bfloat16 on GPUs and float32 on CPUs."""
     fuse: bool = True
-    """On a GPU, compile the step of the network first (15 s): a third faster from then on."""
+    """On a GPU, compile the step of the network first (15 s): a third faster from then on. Not done where features are
+    cached, which gains nothing."""
+
+    pretrain_epochs: int = Field(0, ge=0)
+    """Epochs in which embedder, RNN and classifier learn from locations of a fixed distribution (uniform for ram, the
+    heuristic for most others); their best version is then frozen while the location network learns. 0: no such stage,
+    all parts learn together."""
+    pretrain_patience: int | None = Field(None, ge=1)
+    """Validations without a better accuracy after which pretraining ends; by default it goes to its last epoch."""
+    pretrain_seconds: float | None = Field(None, gt=0)
+    """Seconds for each pretraining at most. Such a run can't be repeated to the bit."""
+    pretrain_batch: int | None = Field(None, ge=1)
+    """Images per iteration of pretraining; by default `batch`."""
+    pretrain_learning_rate: float | None = Field(None, gt=0)
+    """Adam's step size in pretraining; by default `learning_rate`."""
+    pretrain_flip: bool = True
+    """Mirror half of the images in pretraining."""
+    pretrain_dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of each glimpse embedding's numbers that are dropped in pretraining."""
+    pretrain_validate_every: int = Field(1, ge=1)
+    """Epochs between validations of pretraining."""
+    inverse_temperature: float = Field(1.0, ge=0)
+    """1 / gamma of the heuristic distribution (Eq. 17) that pretraining draws locations from."""
+    cache: Literal["auto", "always", "never"] = "auto"
+    """After pretraining, keep the embedding of every glimpse of every image in memory: never, always, or where there is
+    room for it and training looks at more glimpses than there are."""

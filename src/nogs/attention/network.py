@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from nogs.attention import policy
 from nogs.attention.config import AttentionConfig
-from nogs.attention.stacked import batch_norm, convolve, gru, linear, max_pool
+from nogs.attention.embedders import EMBEDDERS, Embedder, Shapes
+from nogs.attention.stacked import gru, linear
 from nogs.glimpse import Grid, cut
 from nogs.runtime import streams
-from nogs.runtime.errors import InputError
 
-Shapes = dict[str, tuple[int, ...]]
+Embed = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""Embeddings `[M, B, D]` of glimpses: of images, rows `[M, B]`, locations `[M, B]`, and which are mirrored."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Architecture:
     location_hidden: int = 32
     policy: str = "categorical"
     mixture_components: int = 5
+    fixed: bool = False  # locations may come from a table, `Networks.routes`, instead of the location network
 
     @classmethod
     def of(cls, config: AttentionConfig, *, grid: Grid, glimpses: int, labels: int) -> Architecture:
@@ -66,75 +68,21 @@ class Rollout:
     entropies: Float[Tensor, "M B T"] | None = field(default=None)
 
 
-class PaperEmbedder:
-    """The paper's appendix: conv 3x3 to 16, ReLU, conv 3x3 to 32 with stride 2, ReLU, 2x2 max pool, linear."""
-
-    def __init__(self, architecture: Architecture) -> None:
-        self.channels = 3 * architecture.scales
-        after = ((architecture.grid.glimpse - 2 - 3) // 2 + 1) // 2
-        if after < 1:
-            raise InputError(
-                f"A glimpse of {architecture.grid.glimpse} px is too small for the embedder; use at least 7 px."
-            )
-        self.features = 32 * after * after
-        self.out = architecture.embedding
-
-    def shapes(self) -> Shapes:
-        """Parameter names and shapes of one network."""
-        return {
-            "conv1_weight": (16, self.channels, 3, 3),
-            "conv1_bias": (16,),
-            "conv2_weight": (32, 16, 3, 3),
-            "conv2_bias": (32,),
-            "project_weight": (self.out, self.features),
-            "project_bias": (self.out,),
-        }
-
-    def __call__(self, p: nn.ParameterDict, x: Float[Tensor, "M B g g C"]) -> Float[Tensor, "M B D"]:
-        """Embed glimpses scaled to [-1, 1]."""
-        x = torch.relu(convolve(x, p["conv1_weight"], p["conv1_bias"], stride=1))
-        x = convolve(x, p["conv2_weight"], p["conv2_bias"], stride=2)
-        x = torch.relu(max_pool(x))  # the maximum of ReLUs is the ReLU of the maximum, on a quarter of the numbers
-        return linear(x.flatten(2), p["project_weight"], p["project_bias"])
-
-
-class ReleaseEmbedder(PaperEmbedder):
-    """The authors' release: batch norm and ReLU6 after each convolution and a 128-unit layer before the projection."""
-
-    def shapes(self) -> Shapes:
-        """Parameter names and shapes of one network."""
-        return {
-            **super().shapes(),
-            "norm1_scale": (16,),
-            "norm1_shift": (16,),
-            "norm2_scale": (32,),
-            "norm2_shift": (32,),
-            "dense_weight": (128, self.features),
-            "dense_bias": (128,),
-            "project_weight": (self.out, 128),
-        }
-
-    def __call__(self, p: nn.ParameterDict, x: Float[Tensor, "M B g g C"]) -> Float[Tensor, "M B D"]:
-        """Embed glimpses scaled to [-1, 1]."""
-        for n, stride in ((1, 1), (2, 2)):
-            x = convolve(x, p[f"conv{n}_weight"], p[f"conv{n}_bias"], stride=stride)
-            x = nn.functional.relu6(batch_norm(x, p[f"norm{n}_scale"], p[f"norm{n}_shift"]))
-        x = nn.functional.relu6(linear(max_pool(x).flatten(2), p["dense_weight"], p["dense_bias"]))
-        return linear(x, p["project_weight"], p["project_bias"])
-
-
-EMBEDDERS = {"paper": PaperEmbedder, "release": ReleaseEmbedder}
-
-
 class Networks(nn.Module):
-    """M hard-attention networks of one architecture, initialised from their own seeds."""
+    """M hard-attention networks of one architecture, initialised from their own seeds.
 
-    def __init__(self, architecture: Architecture, *, seeds: Sequence[int] = (0,)) -> None:
+    Without `embedding` they have no embedder, and `embed` must be set to what knows the glimpses' embeddings. Where the
+    architecture says `fixed`, the buffer `routes` holds log-probabilities of the locations at each step, which replace
+    the location network of a network that has any; NaN stands for none.
+    """
+
+    def __init__(self, architecture: Architecture, *, seeds: Sequence[int] = (0,), embedding: bool = True) -> None:
         super().__init__()
         a = self.architecture = architecture
-        self.embedder = EMBEDDERS[a.embedder](a)
+        self.embedder: Embedder = EMBEDDERS[a.embedder](a)
         actions = len(a.grid) if a.policy == "categorical" else 5 * a.mixture_components
-        self.embed_parameters = _parameters(self.embedder.shapes(), seeds, "embedder")
+        self.embed_parameters = _parameters(self.embedder.shapes() if embedding else {}, seeds, "embedder")
+        self.embedder.initialise(self.embed_parameters)
         self.core_parameters = _parameters(
             {
                 "place1_weight": (a.location_hidden, 2),
@@ -166,9 +114,14 @@ class Networks(nn.Module):
         )
         self.register_buffer("pixels", a.grid.pixels, persistent=False)
         self.register_buffer("coordinates", a.grid.coordinates, persistent=False)
+        self.register_buffer(
+            "routes", torch.full((len(seeds), a.glimpses, len(a.grid)), torch.nan) if a.fixed else None
+        )
         self.look: Callable[..., Any] = self._look
+        self.embed: Embed = self._embed
         self.pixels: Tensor
         self.coordinates: Tensor
+        self.routes: Tensor | None
 
     def __len__(self) -> int:
         return len(self.core_parameters["initial_state"])
@@ -180,13 +133,45 @@ class Networks(nn.Module):
     def see(
         self, state: Float[Tensor, "M B H"], glimpses: UInt8[Tensor, "M B g g C"], locations: Int[Tensor, "M B"]
     ) -> Float[Tensor, "M B H"]:
-        """The state after one more glimpse: relu(glimpse + location embedding) into the GRU."""
+        """The state after one more glimpse."""
+        return self.remember(state, self.embedder(self.embed_parameters, glimpses), locations)
+
+    def remember(
+        self, state: Float[Tensor, "M B H"], embedding: Float[Tensor, "M B D"], locations: Int[Tensor, "M B"]
+    ) -> Float[Tensor, "M B H"]:
+        """The state after a glimpse with that embedding: relu(glimpse + location embedding) into the GRU."""
         p = self.core_parameters
-        embedding = self.embedder(self.embed_parameters, glimpses * (2 / 255) - 1)
         place = torch.relu(linear(self.coordinates[locations], p["place1_weight"], p["place1_bias"]))
         x = torch.relu(linear(place, p["place2_weight"], p["place2_bias"]) + embedding)
         from_input = linear(x, p["input_weight"], p["input_bias"])
         return gru(from_input, linear(state, p["state_weight"], p["state_bias"]), state)
+
+    def follow(
+        self,
+        images: UInt8[Tensor, "N h w C"],
+        rows: Int[Tensor, "M B"],
+        locations: Int[Tensor, "M B T"],
+        *,
+        flip: Bool[Tensor, "M B"] | None = None,
+        keep: Float[Tensor, "M B T D"] | None = None,
+    ) -> Float[Tensor, "M B K"]:
+        """Logits after looking at given locations, all of whose glimpses are embedded at once; `keep` scales them."""
+        grid, shape = self.architecture.grid, locations.shape
+        patches = cut(
+            images,
+            self.pixels[locations],
+            glimpse=grid.glimpse,
+            index=rows[..., None].expand(shape),
+            flip=None if flip is None else flip[..., None].expand(shape),
+            scales=self.architecture.scales,
+        )
+        embedding = self.embedder(self.embed_parameters, patches.flatten(1, 2)).unflatten(1, shape[1:])
+        if keep is not None:
+            embedding = embedding * keep
+        state = self.start(rows.shape[1])
+        for t in range(shape[2]):
+            state = self.remember(state, embedding[:, :, t], locations[..., t])
+        return self.classify(state)
 
     def location_logits(self, state: Float[Tensor, "M B H"]) -> Float[Tensor, "M B L"]:
         """Unnormalised log-probabilities of the next location; no gradient reaches the state."""
@@ -227,9 +212,9 @@ class Networks(nn.Module):
         for t in range(glimpses):
             states.append(state)
             uniform = None if uniforms is None else uniforms[..., t]
-            state, *step = self.look(
-                state, images, rows, uniform, None if forced is None else forced[..., t], flip, entropies=entropies
-            )
+            force = None if forced is None else forced[..., t]
+            route = None if self.routes is None else self.routes[:, t]
+            state, *step = self.look(state, images, rows, uniform, force, flip, route, entropies=entropies)
             steps.append(step)
         locations, log_probabilities, policy_entropies = zip(*steps)
         baselines = self.baseline(torch.cat(states, 1)).unflatten(1, (glimpses, -1)).transpose(1, 2)
@@ -249,23 +234,24 @@ class Networks(nn.Module):
         uniform: Float[Tensor, "M B"] | None,
         forced: Int[Tensor, "M B"] | None,
         flip: Bool[Tensor, "M B"] | None,
+        route: Float[Tensor, "M L"] | None,
         *,
         entropies: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """One step: choose a location and see it. The next state, the location, its log-probability, the entropy."""
-        grid = self.architecture.grid
         logits = self.location_logits(state)
-        location, log_probability = policy.choose(logits, uniform, forced, width=grid.shape[1])
-        patches = cut(
-            images,
-            self.pixels[location],
-            glimpse=grid.glimpse,
-            index=rows,
-            flip=flip,
-            scales=self.architecture.scales,
-        )
+        if route is not None:
+            logits = torch.where(route.isnan()[:, None], logits, route[:, None])
+        location, log_probability = policy.choose(logits, uniform, forced, width=self.architecture.grid.shape[1])
         entropy = policy.entropy(logits) if entropies else None
-        return self.see(state, patches, location), location, log_probability, entropy
+        embedding = self.embed(images, rows, location, flip)
+        return self.remember(state, embedding, location), location, log_probability, entropy
+
+    def _embed(self, images: Tensor, rows: Tensor, locations: Tensor, flip: Tensor | None) -> Tensor:
+        """Cut the glimpses and embed them; see `Embed`."""
+        grid, scales = self.architecture.grid, self.architecture.scales
+        patches = cut(images, self.pixels[locations], glimpse=grid.glimpse, index=rows, flip=flip, scales=scales)
+        return self.embedder(self.embed_parameters, patches)
 
     def fuse(self) -> None:
         """Compile the step of `forward`, which all T glimpses share; worth its minute of compilation on a GPU only."""
@@ -273,7 +259,8 @@ class Networks(nn.Module):
 
     def select(self, networks: Sequence[int]) -> Networks:
         """Some of the networks, as a new module that shares no memory with this one."""
-        out = Networks(self.architecture, seeds=[0] * len(networks)).to(self.coordinates.device)
+        embedding = len(self.embed_parameters) > 0
+        out = Networks(self.architecture, seeds=[0] * len(networks), embedding=embedding).to(self.coordinates.device)
         chosen = torch.tensor(list(networks), device=self.coordinates.device)
         out.load_state_dict({name: value[chosen] for name, value in self.state_dict().items()})
         return out

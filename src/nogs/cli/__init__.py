@@ -31,6 +31,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("nogs.cli.train:train", "train hard-attention networks"),
     "compare": ("nogs.cli.compare:compare", "methods side by side: tables, curves, figures"),
     "evaluate": ("nogs.cli.evaluate:evaluate", "accuracy and glimpses of trained networks"),
+    "predict": ("nogs.cli.predict:predict", "ask a trained network about pictures"),
+    "stopping": ("nogs.cli.stopping:stopping", "accuracy against glimpses, and when a confidence ends the look"),
+    "export": ("nogs.cli.export:export", "a network as an ONNX file that runs without torch"),
 }
 """Each command's words, the function that does it, and what it is for."""
 

@@ -17,7 +17,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from nogs.data.archives import Entry
 
-__all__ = ["Chunk", "Decoded", "Preparation", "box_square", "decode", "decode_chunk"]
+__all__ = ["Chunk", "Decoded", "Preparation", "box_square", "decode", "decode_chunk", "fitted", "reason"]
 
 VERSION = 1
 """Raised whenever the same file would give other pixels: older caches are then not used."""
@@ -73,10 +73,15 @@ def decode(data: bytes, how: Preparation, box: Sequence[float] | None = None) ->
     with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as opened:
         warnings.simplefilter("ignore")  # odd metadata is not the user's concern as long as the pixels are whole
         opened.load()
-        picture, conversions = _to_rgb(opened)
-        turn = _UPRIGHT.get(opened.getexif().get(0x0112, 1)) if how.upright else None
-        if turn is not None:
-            picture, conversions = picture.transpose(turn), (*conversions, "turned upright")
+        return fitted(opened, how, box)
+
+
+def fitted(opened: Image.Image, how: Preparation, box: Sequence[float] | None = None) -> Decoded:
+    """Pixels of an open picture, as `decode` makes them."""
+    picture, conversions = _to_rgb(opened)
+    turn = _UPRIGHT.get(opened.getexif().get(0x0112, 1)) if how.upright else None
+    if turn is not None:
+        picture, conversions = picture.transpose(turn), (*conversions, "turned upright")
     size = picture.size
     crop = None
     if box is not None:
@@ -114,7 +119,7 @@ def decode_chunk(chunk: Chunk, shared: tuple[str, Preparation]) -> tuple[list[tu
                 picture = decode(entry.read(), how, None if chunk.boxes is None else chunk.boxes[n])
             except Exception as error:  # Pillow's readers raise many kinds on damaged files; all mean: not this picture
                 picture = Decoded(np.zeros((how.size, how.size, 3), np.uint8), (0, 0), ())
-                problems.append(_reason(error))
+                problems.append(reason(error))
             else:
                 problems.append("")
             sizes.append(picture.size)
@@ -146,7 +151,8 @@ def _to_rgb(picture: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
     raise ValueError(f"its mode {mode} can't be turned into RGB")
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Why a picture can't be read, in a few words."""
     if isinstance(error, UnidentifiedImageError):
         return "not a picture"
     if isinstance(error, OSError) and error.strerror:  # without the path, which the list names already

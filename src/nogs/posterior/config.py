@@ -64,7 +64,8 @@ class PosteriorConfig(BaseModel):
     iterations: int = Field(100_000, ge=1)
     """Training iterations, which the learning rate's schedule spans."""
     seconds: float | None = Field(None, gt=0)
-    """Stop after so many seconds of training, wherever the schedule is; the best network so far counts."""
+    """Train for so many seconds at most; a falling step size reaches zero by then. Such a run can't be repeated to the
+    bit."""
     learning_rate: float = Field(1e-4, gt=0)
     """Adam's largest step size."""
     pretrained_rate: float = Field(1.0, ge=0)

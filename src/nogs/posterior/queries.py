@@ -24,9 +24,9 @@ def random_pixels(
     if locations == "grid":
         drawn = (streams.uniform(key, counter) * len(grid)).long()
         return grid.pixels.to(counter.device)[drawn]
-    span = torch.tensor([grid.height - grid.glimpse + 1, grid.width - grid.glimpse + 1], device=counter.device)
-    # 24 bits of a uniform number are plenty for an axis of an image
-    return (streams.uniform(key, 2 * counter[..., None] + torch.arange(2, device=counter.device)) * span).long()
+    # 24 bits of a uniform number are plenty for an axis of an image. Sizes stay on the host: no wait
+    spans = (grid.height - grid.glimpse + 1, grid.width - grid.glimpse + 1)
+    return torch.stack([streams.uniform(key, 2 * counter + axis) * span for axis, span in enumerate(spans)], -1).long()
 
 
 def strata(batch: int, glimpses: int) -> tuple[tuple[int, int], ...]:

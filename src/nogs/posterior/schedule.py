@@ -11,13 +11,18 @@ from torch import nn
 from nogs.posterior.config import PosteriorConfig
 
 
-def learning_rate(config: PosteriorConfig, iteration: int) -> float:
-    """Adam's step size: a linear warm-up, then constant or a cosine to zero over the remaining iterations."""
+def learning_rate(config: PosteriorConfig, iteration: int, seconds: float = 0.0) -> float:
+    """Adam's step size: a linear warm-up, then constant or a cosine to zero.
+
+    The cosine spans the remaining iterations, or the time of training that there is if that ends sooner.
+    """
     if iteration < config.warmup:
         return config.learning_rate * (iteration + 1) / config.warmup
     if config.schedule == "constant":
         return config.learning_rate
     share = (iteration - config.warmup) / max(1, config.iterations - config.warmup)
+    if config.seconds is not None:
+        share = min(1.0, max(share, seconds / config.seconds))
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
 
 

@@ -124,7 +124,7 @@ class Trainer:
             self.teacher = load_posterior(config.teacher, task=task, device=device, precision=config.precision)
         self.validate = Validation(self)
         self.order = torch.zeros(0, dtype=torch.int64, device=device)
-        self.iteration, self.spent = 0, 0.0
+        self.iteration, self.spent, self.rate = 0, 0.0, 0.0
         self.failed: int | None = None
         self.total = torch.zeros((), device=device)
         self.best_loss, self.best_iteration = math.inf, 0
@@ -172,9 +172,9 @@ class Trainer:
         loss.backward()
         if config.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.optimised, config.clip)
-        rate = learning_rate(config, self.iteration)
+        self.rate = learning_rate(config, self.iteration, self.spent)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["factor"]
+            group["lr"] = self.rate * group["factor"]
         self.optimizer.step()
         self.total += loss.detach()
         self.iteration += 1
@@ -195,13 +195,13 @@ class Trainer:
             self.network.train()
             while self.iteration < config.iterations and self.failed is None:
                 self.step()
-                late = config.seconds is not None and before + time.monotonic() - began >= config.seconds
+                self.spent = before + time.monotonic() - began
+                late = config.seconds is not None and self.spent >= config.seconds
                 if self.iteration % every and self.iteration < config.iterations and not late:
                     continue
                 self.log(metrics, since=self.iteration - last_log)
                 bar.advance(self.iteration - last_log, best=self.best_loss)
                 last_log, validations = self.iteration, validations + 1
-                self.spent = before + time.monotonic() - began
                 if late:
                     progress.say(f"The {config.seconds:g} s are over after {self.iteration} iterations.")
                     break
@@ -219,7 +219,7 @@ class Trainer:
             validation_cross_entropy=loss,
             validation_accuracy=accuracy,
             validation_cross_entropy_by_glimpses=by_t.tolist(),
-            learning_rate=learning_rate(self.config, self.iteration - 1),
+            learning_rate=self.rate,
         )
         if not (math.isfinite(loss) and math.isfinite(training)):
             self.failed = self.iteration

@@ -6,18 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nogs.attention.evaluation import Evaluation
 from nogs.data.task import Task
+from nogs.report.drawing import GREY, LOOKED, STEPS, WRONG, boxes, cells, colour_bar, frame
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-
-_STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
-"""Colours of the first, second ... glimpse: Okabe and Ito's, which the colour-blind tell apart; boxes are numbered."""
-_GREY, _WRONG = "#555555", "#D55E00"
 
 
 def glimpses_figure(
@@ -45,7 +39,7 @@ def glimpses_figure(
     top = figure.get_figheight()
     figure.text(0.015, 1 - 0.3 / top, title or task.name, fontsize=18, fontweight="bold", va="center")
     figure.text(
-        0.015, 1 - 0.64 / top, _headline(task, evaluation, network, scales), fontsize=11, color=_GREY, va="center"
+        0.015, 1 - 0.64 / top, _headline(task, evaluation, network, scales), fontsize=11, color=GREY, va="center"
     )
     maps = 0.55 + 0.75 * _map_columns(evaluation.locations.shape[-1])
     halves = figure.add_gridspec(1, 2, width_ratios=(columns, maps))
@@ -87,41 +81,16 @@ def _images(
     truth = evaluation.labels[network].cpu().numpy()
     for n, (ax, row) in enumerate(zip(axes.flat, task.rows(split)[:count])):
         ax.imshow(task.images[row], interpolation="nearest")
-        _frame(ax, task)
+        frame(ax, task.grid)
         pixels = task.grid.pixels[evaluation.locations[network, n, 0].cpu()].numpy()
-        _glimpses(ax, pixels, task.grid.glimpse, scales)
+        boxes(ax, pixels, task.grid.glimpse, scales=scales)
         said = int(probabilities[n].argmax())
         sure = f"{probabilities[n, said]:.0%}"
         if said == truth[n]:
             ax.set_title(f"✓ {labels[said]} ({sure})", fontsize=11, pad=4)
         else:
             text = f"✗ says {labels[said]} ({sure}), is {labels[truth[n]]}"
-            ax.set_title(text, fontsize=11, pad=4, color=_WRONG, fontweight="bold")
-
-
-def _glimpses(ax: Axes, pixels: np.ndarray, side: int, scales: int) -> None:
-    """Numbered boxes with a line from each to the next."""
-    from matplotlib.patches import Rectangle
-    from matplotlib.patheffects import withStroke
-
-    centres = pixels + (side - 1) / 2
-    ax.plot(centres[:, 1], centres[:, 0], color="white", linewidth=1, alpha=0.6)
-    before: dict[tuple[int, int], int] = {}
-    for step, (row, column) in enumerate(pixels.tolist()):
-        colour = _STEPS[step % len(_STEPS)]
-        again = before.get((row, column), 0)
-        before[row, column] = again + 1
-        line = 2.2 if again == 0 else 1.1  # thinner, so that a later glimpse of the same place hides no earlier one
-        ax.add_patch(Rectangle((column - 0.5, row - 0.5), side, side, fill=False, linewidth=line, edgecolor=colour))
-        if scales > 1:
-            wide = side * 2 ** (scales - 1)
-            corner = (column - (wide - side) / 2 - 0.5, row - (wide - side) / 2 - 0.5)
-            ax.add_patch(Rectangle(corner, wide, wide, fill=False, linewidth=0.8, linestyle=":", edgecolor=colour))
-        # numbers of glimpses at the same place stand beside each other
-        place = (column + side * (0.15 + 0.24 * again) - 0.5, row + 0.2 * side - 0.5)
-        outline = [withStroke(linewidth=2.5, foreground="black")]
-        number = ax.text(*place, str(step + 1), ha="center", va="center", clip_on=True, color=colour)
-        number.set(fontsize=11.5, fontweight="bold", path_effects=outline)
+            ax.set_title(text, fontsize=11, pad=4, color=WRONG, fontweight="bold")
 
 
 def _heatmaps(part: SubFigure, task: Task, evaluation: Evaluation, network: int, split: str) -> None:
@@ -138,35 +107,19 @@ def _heatmaps(part: SubFigure, task: Task, evaluation: Evaluation, network: int,
         ax.set_axis_off()
     # a root, so that places which are rarely chosen still show
     norm = PowerNorm(0.5, vmin=0, vmax=float(usage.max()))
-    edges = [_edges(positions, grid.glimpse) for positions in (grid.columns, grid.rows)]
     for step, (ax, share) in enumerate(zip(axes.flat, usage)):
-        shown = ax.pcolormesh(*edges, share.reshape(grid.shape), cmap="viridis", norm=norm)
-        _frame(ax, task)
+        shown = cells(ax, grid, share, cmap=LOOKED, norm=norm)
         ax.set_facecolor("#440154")  # viridis at zero: no glimpse is centred on the border
         for spine in ax.spines.values():
-            spine.set(color=_STEPS[step % len(_STEPS)], linewidth=2.2)
+            spine.set(color=STEPS[step % len(STEPS)], linewidth=2.2)
         entropy = float(evaluation.entropies[network, step])
         ax.set_title(f"glimpse {step + 1} (entropy {entropy:.1f} nats)", fontsize=9.5, pad=4)
-    bar = part.colorbar(shown, ax=axes, shrink=0.5, aspect=35, pad=0.03, ticks=[0, usage.max() / 4, usage.max()])
-    bar.ax.set_yticklabels(["0", f"{usage.max() / 4:.1%}", f"{usage.max():.1%}"], fontsize=8.5)
-    bar.set_label("share of the glimpses centred here", fontsize=9)
-    bar.outline.set_visible(False)
+    ticks = [0, usage.max() / 4, usage.max()]
+    bar = colour_bar(
+        part, shown, axes, "share of the glimpses centred here", shrink=0.5, aspect=35, pad=0.03, ticks=ticks
+    )
+    bar.ax.set_yticklabels(["0", f"{usage.max() / 4:.1%}", f"{usage.max():.1%}"])
 
 
 def _map_columns(glimpses: int) -> int:
     return math.ceil(glimpses / 4)
-
-
-def _edges(positions: Sequence[int], glimpse: int) -> np.ndarray:
-    """Borders of the cells around the centres of glimpses at these positions."""
-    centres = np.asarray(positions) + (glimpse - 1) / 2
-    if len(centres) == 1:
-        return np.array([centres[0] - glimpse / 2, centres[0] + glimpse / 2])
-    middle = (centres[1:] + centres[:-1]) / 2
-    return np.array([2 * centres[0] - middle[0], *middle, 2 * centres[-1] - middle[-1]])
-
-
-def _frame(ax: Axes, task: Task) -> None:
-    ax.set(
-        xlim=(-0.5, task.grid.width - 0.5), ylim=(task.grid.height - 0.5, -0.5), xticks=[], yticks=[], aspect="equal"
-    )

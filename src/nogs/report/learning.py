@@ -7,30 +7,42 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nogs.attention.comparison import Learned
+from nogs.attention.comparison import Learned, measure
+from nogs.report.drawing import method_styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito's colours, which the colour-blind tell apart; markers and line styles differ too."""
-_MARKERS, _LINES = "os^Dv*PX", ("-", "--", "-.", ":")
 
+def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned] = ()) -> Figure:
+    """Iterations to convergence of every task, sorted by the reference's (figure 5); dashes are the methods' means.
 
-def convergence_figure(comparison: Mapping[str, Any]) -> Figure:
-    """Iterations to convergence of every task, sorted by the reference's (figure 5); dashes are the methods' means."""
+    With the `networks` that were compared, a bar goes from the least to the most over the seeds of each task.
+    """
     from matplotlib.figure import Figure
 
     methods, tasks, reference = list(comparison["methods"]), comparison["tasks"], comparison["reference"]
     order = sorted(tasks, key=lambda task: tasks[task].get(reference, {}).get("converged", 0.0))
     figure = Figure(figsize=(max(6.0, 0.27 * len(order) + 2), 4.6), dpi=150, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
+    styles, spread = method_styles(methods), _spread(networks)
     for n, method in enumerate(methods):
-        colour = _COLOURS[n % len(_COLOURS)]
-        values = [tasks[task].get(method, {}).get("converged", np.nan) for task in order]
+        style = {"color": styles[method]["color"], "marker": styles[method]["marker"], "linestyle": ""}
+        # methods stand beside each other, so that their bars don't hide one another
+        places = np.arange(len(order)) + (n - (len(methods) - 1) / 2) * min(0.18, 0.6 / len(methods))
+        values = np.array([tasks[task].get(method, {}).get("converged", np.nan) for task in order])
+        ends = np.array([spread.get((method, task), (value, value)) for task, value in zip(order, values)])
         mean = comparison["methods"][method]["mean"]["converged"][0]
-        axes.plot(values, _MARKERS[n % len(_MARKERS)], color=colour, label=f"{method} (mean {mean:,.0f})", markersize=5)
-        axes.axhline(mean, color=colour, linestyle="--", linewidth=0.9, alpha=0.8)
+        axes.errorbar(
+            places,
+            values,
+            yerr=np.abs(ends.T - values),
+            **style,
+            label=f"{method} (mean {mean:,.0f})",
+            markersize=5,
+            elinewidth=1.2,
+        )
+        axes.axhline(mean, color=style["color"], linestyle="--", linewidth=0.9, alpha=0.8)
     axes.set_xticks(range(len(order)), [task.replace("_", " ") for task in order], rotation=90, fontsize=8)
     axes.set_xlim(-0.6, len(order) - 0.4)
     axes.set_ylim(0, comparison["horizon"] * 1.03)
@@ -48,20 +60,21 @@ def curves_figure(networks: Sequence[Learned]) -> Figure:
 
     figure = Figure(figsize=(10, 3.8), dpi=150, layout="constrained", facecolor="white")
     panels = figure.subplots(1, 2)
-    for n, method in enumerate(dict.fromkeys(network.method for network in networks)):
-        colour, line = _COLOURS[n % len(_COLOURS)], _LINES[n % len(_LINES)]
+    for method, style in method_styles(network.method for network in networks).items():
+        colour, line = style["color"], style["linestyle"]
         own = [network for network in networks if network.method == method]
+        steps = max((network.iterations for network in own), key=len)
         for axes, name in zip(panels, ("nll", "accuracy")):
             of_seed = np.array(
                 [
-                    np.mean([network.curve(name) for network in own if network.seed == seed], axis=0)
+                    np.mean([_padded(n.curve(name), len(steps)) for n in own if n.seed == seed], axis=0)
                     for seed in sorted({network.seed for network in own})
                 ]
             )
             scale = 100 if name == "accuracy" else 1
-            axes.plot(own[0].iterations, scale * of_seed.mean(0), line, color=colour, label=method, linewidth=1.6)
+            axes.plot(steps, scale * of_seed.mean(0), line, color=colour, label=method, linewidth=1.6)
             axes.fill_between(
-                own[0].iterations, scale * of_seed.min(0), scale * of_seed.max(0), color=colour, alpha=0.2, linewidth=0
+                steps, scale * of_seed.min(0), scale * of_seed.max(0), color=colour, alpha=0.2, linewidth=0
             )
     for axes, label in zip(panels, ("validation NLL (nats)", "validation accuracy (%)")):
         axes.set_xlabel("iteration")
@@ -70,3 +83,18 @@ def curves_figure(networks: Sequence[Learned]) -> Figure:
         axes.grid(alpha=0.25)
     panels[1].legend(frameon=False, fontsize=9)
     return figure
+
+
+def _spread(networks: Sequence[Learned]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Least and most iterations to convergence over the seeds of each method and task."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for network in networks:
+        value = measure(network, None)["converged"]
+        if np.isfinite(value):
+            found.setdefault((network.method, network.attribute or "all"), []).append(value)
+    return {place: (min(values), max(values)) for place, values in found.items()}
+
+
+def _padded(curve: np.ndarray, length: int) -> np.ndarray:
+    """A curve that ended early (its loss was not finite), with NaN to the end: the mean ends there too."""
+    return np.concatenate([curve, np.full(length - len(curve), np.nan)])

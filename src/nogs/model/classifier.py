@@ -1,0 +1,287 @@
+"""`Model`: a trained network that answers about one image, given whole or glimpse by glimpse through a sensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from nogs.attention import policy as policies
+from nogs.attention.network import Networks
+from nogs.data.images import Fit
+from nogs.glimpse import Grid, cut, mask
+from nogs.model.pictures import Picture, read_picture
+from nogs.runtime import streams
+from nogs.runtime.errors import InputError
+
+Policy = Literal["sample", "argmax"]
+"""A location drawn by its probability, as in training and validation, or the most probable one."""
+ImageLike = str | Path | Image.Image | npt.NDArray[np.uint8]
+
+
+class Location(NamedTuple):
+    """Top-left pixel of a glimpse in the prepared image."""
+
+    row: int
+    column: int
+
+
+class Window(NamedTuple):
+    """A square of the prepared image; with several scales it may reach past the border, where pixels are 0."""
+
+    row: int
+    column: int
+    side: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the network says after the glimpses at `locations`, and how sure it was after each of them."""
+
+    label: str
+    probability: float
+    probabilities: Mapping[str, float]
+    locations: tuple[Location, ...]
+    confidence: tuple[float, ...]
+    pixels_read: float
+    """Share of the image's pixels inside a glimpse, at full resolution; overlaps count once."""
+    pixels_touched: float
+    """The same with the coarse surround of glimpses of several scales."""
+    stopped_early: bool
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "locations": [list(location) for location in self.locations]}
+
+
+class Look:
+    """One look at one image: iterate over locations, and `see` what is there before asking for the next."""
+
+    def __init__(self, model: Model, *, policy: Policy, stop_at: float | None, seed: int, number: int = 0) -> None:
+        if policy not in ("sample", "argmax"):
+            raise InputError(f"There is no policy {policy!r}; choose sample or argmax.")
+        if stop_at is not None and not 0 < stop_at <= 1:
+            raise InputError(f"The confidence to stop at must lie above 0 and be at most 1, not {stop_at}.")
+        self.model, self.stop_at = model, stop_at
+        self._key = streams.key(seed, "look", step=number) if policy == "sample" else None
+        self.state = model.networks.start(1)
+        self._waiting: int | None = None
+        self.seen: list[int] = []
+        self.confidence: list[float] = []
+
+    def __iter__(self) -> Iterator[Location]:
+        return self
+
+    def __next__(self) -> Location:
+        if self._waiting is not None:
+            row, column = self.model.location(self._waiting)
+            raise InputError(f"The glimpse at row {row}, column {column} has not been seen; call see(patch) first.")
+        if self.finished:
+            raise StopIteration
+        self._waiting = self.model.choose(self.state, len(self.seen), self._uniform())
+        return self.model.location(self._waiting)
+
+    @property
+    def finished(self) -> bool:
+        """All glimpses are taken, or the network is as sure as `stop_at` asks."""
+        sure = self.stop_at is not None and bool(self.confidence) and self.confidence[-1] >= self.stop_at
+        return sure or len(self.seen) >= self.model.glimpses
+
+    def see(self, patch: npt.NDArray[np.uint8]) -> None:
+        """What the sensor saw at the last location: see `Model.see`."""
+        if self._waiting is None:
+            raise InputError("No location is waiting to be seen; take the next one from the look first.")
+        self.state = self.model.update(self.state, patch, self._waiting)
+        self.seen.append(self._waiting)
+        self._waiting = None
+        self.confidence.append(float(self.model.belief(self.state).max()))
+
+    @property
+    def answer(self) -> Answer:
+        """What the network says now; before the first glimpse, its guess without looking."""
+        return _answer(self.model, [self])
+
+    def _uniform(self) -> float | None:
+        if self._key is None:
+            return None
+        return float(streams.uniform(self._key, torch.tensor([len(self.seen)]))[0])
+
+
+@dataclass
+class Model:
+    """A trained hard-attention network (M = 1) with its labels; `why` says how it was chosen."""
+
+    networks: Networks
+    about: Mapping[str, Any]
+    name: str = "network"
+    fit: Fit = "crop"
+    why: str = ""
+    _look: Look | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.networks.requires_grad_(False).eval()
+        architecture = self.networks.architecture
+        self.labels: tuple[str, ...] = tuple(map(str, self.about["labels"]))
+        self.grid, self.glimpses, self.scales = architecture.grid, architecture.glimpses, architecture.scales
+
+    def classify(
+        self,
+        image: ImageLike,
+        *,
+        policy: Policy = "sample",
+        looks: int = 1,
+        stop_at: float | None = None,
+        seed: int = 0,
+    ) -> Answer:
+        """Look at an image: a file, a Pillow image, or a uint8 array `[H, W, 3]`; only its glimpses reach the network.
+
+        `stop_at` ends a look as soon as the network is so sure of a label. Several `looks`, drawn anew with the policy
+        "sample", are averaged: slower, and more often right. The same `seed` draws the same locations.
+        """
+        return self.classify_picture(self.picture(image), policy=policy, looks=looks, stop_at=stop_at, seed=seed)
+
+    def classify_picture(
+        self,
+        picture: Picture,
+        *,
+        policy: Policy = "sample",
+        looks: int = 1,
+        stop_at: float | None = None,
+        seed: int = 0,
+    ) -> Answer:
+        """The same for what `picture` prepared, whose notes the answer carries."""
+        if looks < 1 or (looks > 1 and policy == "argmax"):
+            raise InputError(f"An image takes at least one look, and several only with the policy sample, not {looks}.")
+        image = torch.from_numpy(picture.pixels)[None]
+        taken = [Look(self, policy=policy, stop_at=stop_at, seed=seed, number=number) for number in range(looks)]
+        for look in taken:
+            for location in look:
+                patch = cut(image, torch.tensor([location]), glimpse=self.grid.glimpse, scales=self.scales)
+                look.see(patch[0].numpy())
+        return replace(_answer(self, taken), notes=picture.notes)
+
+    def picture(self, image: ImageLike) -> Picture:
+        """The pixels that the network's glimpses are cut from, prepared as the images that it was trained on."""
+        return read_picture(image, grid=self.grid, fit=self.fit)
+
+    def sense(
+        self,
+        read: Callable[[Location], npt.NDArray[np.uint8]],
+        *,
+        policy: Policy = "sample",
+        stop_at: float | None = None,
+        seed: int = 0,
+    ) -> Answer:
+        """Look through a sensor: `read` returns the patch at a location, as `see` takes it."""
+        look = Look(self, policy=policy, stop_at=stop_at, seed=seed)
+        for location in look:
+            look.see(read(location))
+        return look.answer
+
+    def look(self, *, policy: Policy = "sample", stop_at: float | None = None, seed: int = 0) -> Look:
+        """Begin a look: `for location in model.look(): model.see(patch)`, then `model.answer`.
+
+        Several looks at once, each with its own `see` and `answer`, are as good as one.
+        """
+        self._look = Look(self, policy=policy, stop_at=stop_at, seed=seed)
+        return self._look
+
+    def see(self, patch: npt.NDArray[np.uint8]) -> None:
+        """What the sensor saw: uint8 `[g, g, 3]` at the location, g the side of a glimpse.
+
+        A network of several scales also sees the surround: the pixels of `window(location)`, from which all scales are
+        made, or the scales themselves, joined along the channels, `[g, g, 3 scales]`.
+        """
+        self._current().see(patch)
+
+    @property
+    def answer(self) -> Answer:
+        """What the network says after what it has seen in the last look."""
+        return self._current().answer
+
+    def window(self, location: Location) -> Window:
+        """All that a sensor must read for a glimpse: the glimpse itself or, with several scales, its widest patch."""
+        side = self.grid.glimpse * 2 ** (self.scales - 1)
+        inset = (side - self.grid.glimpse) // 2
+        return Window(location.row - inset, location.column - inset, side)
+
+    def location(self, index: int) -> Location:
+        """The pixel of a location's index on the grid."""
+        row, column = divmod(index, self.grid.shape[1])
+        return Location(self.grid.rows[row], self.grid.columns[column])
+
+    def choose(self, state: torch.Tensor, step: int, uniform: float | None = None) -> int:
+        """Where to look at this step (from 0): the most probable index of the grid, or the one that `uniform` draws."""
+        logits = location_logits(self.networks, state, step)
+        drawn = None if uniform is None else torch.full(logits.shape[:-1], uniform, device=logits.device)
+        return int(policies.choose(logits, drawn, width=self.grid.shape[1])[0])
+
+    def update(self, state: torch.Tensor, patch: npt.NDArray[np.uint8], index: int) -> torch.Tensor:
+        """The state after seeing `patch` at the location of this index."""
+        device = state.device
+        glimpse = torch.from_numpy(self._patch(patch))[None, None].to(device)
+        return self.networks.see(state, glimpse, torch.tensor([[index]], device=device))
+
+    def belief(self, state: torch.Tensor) -> npt.NDArray[np.float32]:
+        """Probabilities of the labels in a state."""
+        return torch.softmax(self.networks.classify(state)[0, 0].float(), -1).cpu().numpy()
+
+    def _current(self) -> Look:
+        if self._look is None:
+            raise InputError("There is no look yet; begin with model.look().")
+        return self._look
+
+    def _patch(self, patch: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """A patch in the network's shape."""
+        side, wide = self.grid.glimpse, self.grid.glimpse * 2 ** (self.scales - 1)
+        given = np.asarray(patch)
+        wanted = (side, side, 3 * self.scales)
+        if given.dtype == np.uint8 and given.shape == wanted:
+            return np.array(given)  # a copy: a sensor's buffer may be read-only, or change
+        if given.dtype == np.uint8 and given.shape == (wide, wide, 3):
+            inset = torch.full((1, 2), (wide - side) // 2)
+            return cut(torch.from_numpy(np.array(given))[None], inset, glimpse=side, scales=self.scales)[0].numpy()
+        also = f" or {(wide, wide, 3)}" if self.scales > 1 else ""
+        raise InputError(f"A patch must be uint8 of shape {wanted}{also}, not {given.dtype} of shape {given.shape}.")
+
+
+def _answer(model: Model, looks: Sequence[Look]) -> Answer:
+    """What the network says after some looks, their probabilities averaged."""
+    probabilities = np.mean([model.belief(look.state) for look in looks], 0)
+    best = int(probabilities.argmax())
+    locations = tuple(model.location(index) for look in looks for index in look.seen)
+    return Answer(
+        label=model.labels[best],
+        probability=float(probabilities[best]),
+        probabilities={name: float(p) for name, p in zip(model.labels, probabilities)},
+        locations=locations,
+        confidence=tuple(value for look in looks for value in look.confidence),
+        pixels_read=_share(locations, model.grid, 1),
+        pixels_touched=_share(locations, model.grid, model.scales),
+        stopped_early=any(look.finished and len(look.seen) < model.glimpses for look in looks),
+    )
+
+
+def location_logits(networks: Networks, state: torch.Tensor, step: int) -> torch.Tensor:
+    """The policy at a step: of the location network or, for a method that does not learn where to look, its table."""
+    logits = networks.location_logits(state)
+    if networks.routes is None:
+        return logits
+    route = networks.routes[:, step, None]
+    return torch.where(route.isnan(), logits, route)
+
+
+def _share(locations: Sequence[Location], grid: Grid, scales: int) -> float:
+    """Share of the image inside the squares of the widest of `scales` around these locations."""
+    if not locations:
+        return 0.0
+    side = grid.glimpse * 2 ** (scales - 1)
+    corners = torch.tensor(locations) - (side - grid.glimpse) // 2
+    return mask(corners, glimpse=side, height=grid.height, width=grid.width).float().mean().item()

@@ -1,0 +1,77 @@
+"""A sheet of pictures with the glimpses that were taken of them, drawn with Pillow alone."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from nogs.glimpse import Grid
+from nogs.model.classifier import Answer
+
+_STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
+"""Colours of the first, second ... glimpse: Okabe and Ito's, which the colour-blind tell apart; boxes are numbered."""
+_TILE, _GAP, _CAPTION, _COLUMNS = 320, 12, 44, 4
+
+
+def glimpses_sheet(
+    images: Sequence[npt.NDArray[np.uint8]], answers: Sequence[Answer], *, grid: Grid, names: Sequence[str]
+) -> bytes:
+    """PNG: each image `[H, W, 3]` with numbered boxes in the order of the glimpses, and the answer below it."""
+    columns = min(_COLUMNS, len(images))
+    rows = math.ceil(len(images) / columns)
+    height = round(_TILE * grid.height / grid.width)
+    size = (columns * (_TILE + _GAP) + _GAP, rows * (height + _CAPTION + _GAP) + _GAP)
+    sheet = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(15)
+    for n, (image, answer, name) in enumerate(zip(images, answers, names)):
+        left = _GAP + n % columns * (_TILE + _GAP)
+        top = _GAP + n // columns * (height + _CAPTION + _GAP)
+        sheet.paste(_tile(image, answer, grid, (_TILE, height)), (left, top))
+        glimpses = f"{len(answer.locations)} glimpse{'s' if len(answer.locations) != 1 else ''}"
+        said = f"{answer.label} ({answer.probability:.1%}), {glimpses}, {answer.pixels_read:.1%} of the pixels"
+        for line, text in enumerate((name, said)):
+            draw.text((left, top + height + 4 + 18 * line), _short(draw, text, font), "black" if line else "#555", font)
+    out = io.BytesIO()
+    sheet.save(out, "PNG")
+    return out.getvalue()
+
+
+def _tile(image: npt.NDArray[np.uint8], answer: Answer, grid: Grid, size: tuple[int, int]) -> Image.Image:
+    """The image, dimmed where nobody looked, with its boxes."""
+    seen = np.zeros(image.shape[:2], bool)
+    for row, column in answer.locations:
+        seen[row : row + grid.glimpse, column : column + grid.glimpse] = True
+    shown = np.where(seen[..., None], image, image // 2 + 32).astype(np.uint8)
+    nearest = grid.width < size[0]
+    tile = Image.fromarray(shown).resize(size, Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS)
+    draw = ImageDraw.Draw(tile)
+    scale = size[0] / grid.width
+    font = ImageFont.load_default(16)
+    before: dict[tuple[int, int], int] = {}
+    for step, (row, column) in enumerate(answer.locations):
+        colour = _STEPS[step % len(_STEPS)]
+        again = before.get((row, column), 0)
+        before[row, column] = again + 1
+        corner = (column * scale, row * scale, (column + grid.glimpse) * scale - 1, (row + grid.glimpse) * scale - 1)
+        draw.rectangle(corner, outline=colour, width=max(1, 3 - again))
+        # numbers of glimpses at the same place stand beside each other
+        place = (corner[0] + 5 + 14 * again, corner[1] + 3)
+        draw.text(place, str(step + 1), colour, font, stroke_width=2, stroke_fill="black")
+    return tile
+
+
+def _short(draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    """The text, its middle left out where it is wider than a tile."""
+    if draw.textlength(text, font) <= _TILE:
+        return text
+    for keep in range(len(text) // 2, 0, -1):
+        shorter = f"{text[:keep]}…{text[-keep:]}"
+        if draw.textlength(shorter, font) <= _TILE:
+            return shorter
+    return text[:1]

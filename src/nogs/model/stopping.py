@@ -1,0 +1,164 @@
+"""Stopping early: how often a network would be right after each glimpse, and with a confidence that ends the look.
+
+The classifier is trained on the state after all T glimpses alone; what it says earlier is measured here, not promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from nogs.attention import policy as policies
+from nogs.attention.cohort import Member, member_labels
+from nogs.attention.network import Networks
+from nogs.data.task import Task
+from nogs.glimpse import Grid, cut, mask
+from nogs.model.classifier import location_logits
+from nogs.runtime import streams
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import write_json
+
+FORMAT = "nogs accuracy by glimpses 1"
+FILE = "accuracy-by-glimpses.json"
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
+_CHUNK = 1024
+
+
+def accuracy_by_glimpses(
+    networks: Networks,
+    about: dict[str, Any],
+    task: Task,
+    *,
+    split: str = "test",
+    trajectories: int = 5,
+    thresholds: Sequence[float] = THRESHOLDS,
+) -> dict[str, Any]:
+    """What `accuracy-by-glimpses.json` holds, for one network (M = 1) on a split of its task.
+
+    For the policies argmax and sample: accuracy, NLL and mean confidence after 1, 2 ... T glimpses, and for each
+    threshold the accuracy, mean number of glimpses and share of pixels read when the first confidence that reaches it
+    ends the look. Sampled looks use the random numbers of `nogs evaluate`.
+    """
+    check(networks, about, task)
+    rows = torch.from_numpy(task.rows(split))
+    labels = member_labels(task, Member(about["method"], seed=about["seed"], attribute=about["attribute"]))
+    architecture = networks.architecture
+    found = {}
+    for name, samples in (("argmax", 1), ("sample", trajectories)):
+        truth = torch.from_numpy(labels)[rows].repeat_interleave(samples)
+        uniforms = None
+        if name == "sample":
+            key = streams.key(about["seed"], "evaluation", split)
+            counter = torch.arange(len(truth) * architecture.glimpses).view(len(truth), -1)
+            uniforms = streams.uniform(key, counter)
+        images = rows.repeat_interleave(samples)
+        log_probabilities, locations = watch(networks, task.images, images, uniforms)
+        found[name] = summary(log_probabilities, locations, truth, grid=architecture.grid, thresholds=thresholds)
+    return {
+        "format": FORMAT,
+        **{name: about.get(name) for name in ("task", "method", "attribute", "seed", "best", "iteration")},
+        "split": split,
+        "images": len(rows),
+        "trajectories": trajectories,
+        "glimpses": list(range(1, architecture.glimpses + 1)),
+        "policies": found,
+    }
+
+
+def write_accuracy_by_glimpses(path: Path, found: dict[str, Any]) -> Path:
+    """Write what `accuracy_by_glimpses` found beside the network of `path`; other splits than test are in the name."""
+    name = FILE if found["split"] == "test" else FILE.replace(".json", f"-{found['split']}.json")
+    write_json(path.parent / name, found)
+    return path.parent / name
+
+
+def check(networks: Networks, about: dict[str, Any], task: Task) -> None:
+    """Refuse a task that the network was not trained for."""
+    attribute = about["attribute"]
+    names = [f"not {attribute}", attribute] if attribute else list(task.space.names)
+    if networks.architecture.grid != task.grid or about["task"] != task.name or about["labels"] != names:
+        raise InputError(
+            f"The network was trained on task {about['task']!r} with another grid, or other labels, than this data "
+            "has; give its own data."
+        )
+
+
+@torch.no_grad()
+def watch(
+    networks: Networks,
+    images: npt.NDArray[np.uint8],
+    rows: Int[Tensor, " n"],
+    uniforms: Float[Tensor, "n T"] | None,
+) -> tuple[Float[Tensor, "n T K"], Int[Tensor, "n T"]]:
+    """Log-probabilities of the labels after each glimpse of the images `rows`, and the locations (grid indices)."""
+    architecture, device = networks.architecture, networks.coordinates.device
+    grid = architecture.grid
+    parts = []
+    for start in range(0, len(rows), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        pixels: UInt8[Tensor, "b H W 3"] = torch.from_numpy(images[rows[part].numpy()]).to(device)
+        state = networks.start(len(pixels))
+        said, places = [], []
+        for t in range(architecture.glimpses):
+            drawn = None if uniforms is None else uniforms[part, t].to(device)[None]
+            location, _ = policies.choose(location_logits(networks, state, t), drawn, width=grid.shape[1])
+            patches = cut(pixels, networks.pixels[location[0]], glimpse=grid.glimpse, scales=architecture.scales)
+            state = networks.see(state, patches[None], location)
+            said.append(torch.log_softmax(networks.classify(state)[0], -1).cpu())
+            places.append(location[0].cpu())
+        parts.append((torch.stack(said, 1), torch.stack(places, 1)))
+    log_probabilities, locations = (torch.cat(x) for x in zip(*parts))
+    return log_probabilities, locations
+
+
+def summary(
+    log_probabilities: Float[Tensor, "n T K"],
+    locations: Int[Tensor, "n T"],
+    labels: Int[Tensor, " n"],
+    *,
+    grid: Grid,
+    thresholds: Sequence[float],
+) -> dict[str, Any]:
+    """One policy's curves, as JSON values."""
+    confidence, said = log_probabilities.exp().max(-1)
+    right = (said == labels[:, None]).float()
+    nll = -log_probabilities.gather(-1, labels[:, None, None].expand(*said.shape, 1))[..., 0]
+    glimpses = said.shape[1]
+    read = torch.stack([_read(locations[:, : t + 1], grid) for t in range(glimpses)], 1)
+    stopping = []
+    for threshold in sorted(thresholds):
+        sure = confidence >= threshold
+        sure[:, -1] = True
+        last = sure.float().argmax(1)[:, None]  # the first glimpse after which it is sure
+        stopping.append(
+            {
+                "stop_at": threshold,
+                "accuracy": right.gather(1, last).mean().item(),
+                "mean_glimpses": (last + 1).float().mean().item(),
+                "pixels_read": read.gather(1, last).mean().item(),
+                "stopped_after": [(last == t).float().mean().item() for t in range(glimpses)],
+            }
+        )
+    return {
+        "accuracy": right.mean(0).tolist(),
+        "nll": nll.mean(0).tolist(),
+        "confidence": confidence.mean(0).tolist(),
+        "pixels_read": read.mean(0).tolist(),
+        "stopping": stopping,
+    }
+
+
+def _read(locations: Int[Tensor, "n t"], grid: Grid) -> Float[Tensor, " n"]:
+    """Share of each image inside its glimpses; overlaps count once."""
+    seen = [
+        mask(grid.pixels[part], glimpse=grid.glimpse, height=grid.height, width=grid.width).float().mean((1, 2))
+        for part in locations.split(512)
+    ]
+    return torch.cat(seen)

@@ -1,0 +1,216 @@
+"""What a run's folder holds: every stage that is there, read once, and what is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import ValidationError
+
+from nogs.attention.comparison import Learned
+from nogs.attention.comparison import read_run as read_networks
+from nogs.data.config import DataConfig
+from nogs.design.annotation import FIRST, MAPS
+from nogs.posterior.training import FILE as POSTERIOR
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_array, load_tensors, read_json, read_yaml
+from nogs.sequences import Sequences, folders, load
+
+__all__ = ["Network", "Run", "SequenceSet", "read_run"]
+
+_NOT_SEQUENCES = ("attention", "bank", "data", "posterior", "report", "cache")
+
+
+@dataclass(frozen=True)
+class Network:
+    """One trained network: where its files lie, its scores, its curves."""
+
+    folder: Path
+    evaluation: Mapping[str, Any]
+    learned: Learned
+
+    @property
+    def method(self) -> str:
+        """Its method, as its folder names it."""
+        return str(self.evaluation["member"]["method"])
+
+    @property
+    def attribute(self) -> str | None:
+        """The attribute that it tells, for a task with attributes."""
+        return self.learned.attribute
+
+    @property
+    def test(self) -> Mapping[str, Any]:
+        """Scores on the test images of the version that was most accurate on the validation images."""
+        return dict(self.evaluation["best"]["accuracy"]["test"])
+
+    def locations(self) -> np.ndarray | None:
+        """Top-left pixels `[n, S, T, 2]` on the test images, if they were kept."""
+        path = self.folder / "locations.npy"
+        return load_array(path).astype(np.int64) if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class SequenceSet:
+    """A folder of glimpse sequences, and what its making left beside it."""
+
+    folder: Path
+    name: str
+    sequences: Sequences
+    done: Mapping[str, Any] = field(default_factory=dict)
+
+    def maps(self) -> Float[np.ndarray, "N T L"] | None:
+        """Expected posterior entropy of every location at every step, if `nogs annotate` kept it."""
+        path = self.folder / MAPS
+        if not path.is_file():
+            return None
+        found = load_tensors(path)[0]["estimate"].numpy()
+        shape = (*self.sequences.locations.shape[:2], len(self.sequences.grid))
+        return found if found.shape == shape else None
+
+    def first_map(self, column: int | None) -> Float[np.ndarray, " L"] | None:
+        """The map of the first step, which all images of a task share."""
+        for path in (self.folder / FIRST, self.folder.parent / FIRST):
+            if path.is_file():
+                estimate = load_tensors(path)[0]["estimate"].numpy()
+                return np.asarray(estimate[0 if column is None else column])
+        return None
+
+
+@dataclass(frozen=True)
+class Run:
+    """The products of one run; whatever is not there is None or empty."""
+
+    folder: Path
+    recipe: Mapping[str, Any]
+    data: DataConfig | None
+    inspection: Mapping[str, Any] | None
+    posterior: Mapping[str, Any] | None
+    bank: Mapping[str, Any] | None
+    completions: Mapping[Path, Mapping[str, Any]]
+    sequences: tuple[SequenceSet, ...]
+    networks: tuple[Network, ...]
+    scores: Mapping[Path, Mapping[str, Any]]
+    stages: Mapping[Path, Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.resolve().name
+
+    @property
+    def task(self) -> str:
+        """Name of its task, as far as anything tells."""
+        if self.data is not None:
+            return str(self.data.kind)
+        return self.sequences[0].sequences.task if self.sequences else self.name
+
+    @property
+    def posterior_file(self) -> Path:
+        """Where its posterior lies, if it has one."""
+        return self.folder / "posterior" / POSTERIOR
+
+    @property
+    def has(self) -> dict[str, bool]:
+        """Each part of the method, and whether it is there."""
+        return {
+            "posterior": self.posterior is not None,
+            "bank": self.bank is not None,
+            "sequences": bool(self.sequences),
+            "networks": bool(self.networks),
+        }
+
+
+def read_run(folder: Path) -> Run:
+    """Everything that a report shows of a run; a folder in which nothing was made is refused."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder}; give the folder of a run.")
+    recipe = _recipe(folder)
+    bank = folder / "bank" / "done.json"
+    evaluations = sorted((folder / "attention").glob("**/evaluation.json"))
+    run = Run(
+        folder=folder,
+        recipe=recipe,
+        data=_data(recipe, folder),
+        inspection=_first(folder / "data" / "inspect.json", folder / "inspect.json"),
+        posterior=_first(folder / "posterior" / "evaluation.json"),
+        bank=_first(bank),
+        completions={path: read_json(path) for path in sorted((folder / "bank" / "evaluation").glob("*.json"))},
+        sequences=_sequences(folder),
+        networks=tuple(
+            Network(path.parent, read_json(path), learned)
+            for path, learned in zip(evaluations, read_networks(folder) if evaluations else ())
+        ),
+        scores=_scores(folder),
+        stages={path: read_json(path) for path in sorted(folder.glob("**/done.json"))},
+    )
+    if not any(run.has.values()) and run.inspection is None and not run.stages:
+        raise InputError(
+            f"{folder} holds nothing that nogs made; give the folder of a run, such as nogs train's --out."
+        )
+    return run
+
+
+def _recipe(folder: Path) -> dict[str, Any]:
+    path = folder / "recipe.yaml"
+    found = read_yaml(path) if path.is_file() else {}
+    if not isinstance(found, dict):
+        raise InputError(f"{path} must hold a recipe's fields, but holds {found!r}.")
+    return found
+
+
+def _data(recipe: Mapping[str, Any], folder: Path) -> DataConfig | None:
+    if "data" not in recipe:
+        return None
+    try:
+        return DataConfig.model_validate(recipe["data"])
+    except ValidationError as error:
+        name = ".".join(map(str, error.errors()[0]["loc"]))
+        raise InputError(f"{folder / 'recipe.yaml'} is not a recipe of this version: data.{name} is wrong.") from error
+
+
+def _first(*paths: Path) -> Mapping[str, Any] | None:
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        return None
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise InputError(f"{path} must hold an object; make it again.")
+    return found
+
+
+def _sequences(folder: Path) -> tuple[SequenceSet, ...]:
+    places = [place for place in folder.iterdir() if place.is_dir() and place.name not in _NOT_SEQUENCES]
+    found = [folder] if (folder / "sequences.jsonl").is_file() else []
+    found += [one for place in sorted(places) for one in folders(place) if (one / "manifest.json").is_file()]
+    out: list[SequenceSet] = []
+    taken: set[tuple[str, str | None]] = set()
+    for one in found:
+        sequences = load(one)
+        name = _kind(sequences)
+        if (name, sequences.attribute) in taken:
+            name = f"{name} ({one.relative_to(folder).as_posix()})"
+        taken.add((name, sequences.attribute))
+        out.append(SequenceSet(one, name, sequences, _first(one / "done.json") or {}))
+    return tuple(out)
+
+
+def _kind(sequences: Sequences) -> str:
+    method = str(sequences.provenance.get("method") or sequences.provenance.get("source") or "sequences")
+    return method.removesuffix(" glimpse sequences")
+
+
+def _scores(folder: Path) -> dict[Path, Mapping[str, Any]]:
+    """Files of `nogs sequences score`, wherever in the run they were put."""
+    out: dict[Path, Mapping[str, Any]] = {}
+    for pattern in ("*.json", "sequences/**/*.json", "score*/**/*.json"):
+        for path in sorted(folder.glob(pattern)):
+            found = read_json(path)
+            if isinstance(found, dict) and isinstance(found.get("ways"), dict):
+                out[path] = found
+    return out

@@ -1,0 +1,81 @@
+"""How a near-optimal sequence comes about: expected posterior entropy over the image, step by step (figure 2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from nogs.data.task import Task
+from nogs.report.drawing import GREY, LOOK_HERE, STEPS, boxes, cells, colour_bar, cross, frame, new_figure, seen
+from nogs.sequences import Sequences
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def epe_figure(task: Task, sequences: Sequences, id: str, maps: Float[np.ndarray, "T L"]) -> Figure:
+    """The sequence of one image: above, where each glimpse was expected to leave least unknown; below, what it showed.
+
+    `maps` holds the expected posterior entropy (nats) of every location at each step, NaN where none was computed, as
+    `nogs annotate` keeps it with `--design.keep-maps`.
+    """
+    place = sequences.rows([id])[0]
+    pixels, side = sequences.locations[place], task.grid.glimpse
+    image = task.images[task.position[id]]
+    figure = new_figure(2.35 * (len(pixels) + 1), 5.4, h_pad=0.06)
+    axes = figure.subplots(2, len(pixels) + 1)
+    for ax in axes[:, 0]:
+        ax.imshow(image, interpolation="nearest")
+        frame(ax, task.grid)
+    boxes(axes[1, 0], pixels, side, size=9)
+    axes[0, 0].set_title(_named(task, sequences, id), fontsize=10)
+    axes[1, 0].set_title("its glimpses", fontsize=10)
+    for t, (above, below) in enumerate(axes[:, 1:].T):
+        values = np.asarray(maps[t], dtype=float)
+        shown = cells(above, task.grid, values, cmap=LOOK_HERE)
+        cross(above, pixels[t], side)
+        ticks = [float(np.nanmin(values)), float(np.nanmax(values))]
+        bar = colour_bar(figure, shown, above, "", orientation="horizontal", shrink=0.85, aspect=22, ticks=ticks)
+        bar.ax.set_xticklabels([f"{value:.3f}" for value in ticks])
+        above.set_title(f"before glimpse {t + 1}", fontsize=10)
+        below.imshow(seen(image, pixels[: t + 1], side), interpolation="nearest")
+        frame(below, task.grid)
+        _newest(below, pixels[t], side, t)
+        below.set_title(_left(sequences, place, t), fontsize=9, color=GREY)
+    figure.suptitle(
+        "Expected posterior entropy of each next location (nats; brighter leaves less unknown), the chosen one "
+        "crossed; below, all that is seen by then",
+        fontsize=11,
+    )
+    return figure
+
+
+def _newest(axes: Axes, pixel: np.ndarray, side: int, step: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    row, column = pixel.tolist()
+    colour = STEPS[step % len(STEPS)]
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), side, side, fill=False, linewidth=2, edgecolor=colour))
+
+
+def _left(sequences: Sequences, place: int, t: int) -> str:
+    """What is known to be left after glimpse t + 1: the entropy before the next one."""
+    entropy = sequences.entropy_before
+    if entropy is None:
+        return f"after glimpse {t + 1}"
+    if t + 1 < sequences.length:
+        return f"after it {entropy[place, t + 1]:.3f} nats are left"
+    return f"{entropy[place, t]:.3f} nats were left before it"
+
+
+def _named(task: Task, sequences: Sequences, id: str) -> str:
+    label = task.labels[task.position[id]]
+    if task.space.kind == "categorical":
+        return f"image {id}: {task.space.names[int(label)]}"[:34]
+    if sequences.attribute is None:
+        return f"image {id}"
+    present = bool(label[task.attribute(sequences.attribute)])
+    return f"image {id}: {'' if present else 'not '}{sequences.attribute}"

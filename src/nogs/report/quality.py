@@ -1,0 +1,139 @@
+"""Small plots of how good the parts are: posterior, completions, sequences, policies, and what pixels buy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nogs.report.drawing import COLOURS, LINES, MARKERS, method_styles, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+POSTERIOR = {
+    "accuracy": "accuracy (%)",
+    "cross_entropy": "cross-entropy (nats)",
+    "entropy": "mean entropy (nats)",
+    "calibration_error": "calibration error",
+}
+SCORES = {"entropy": "entropy (nats)", "cross_entropy": "cross-entropy (nats)", "accuracy": "accuracy (%)"}
+
+
+def posterior_figure(tables: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """What the posterior knows after t glimpses, a line for each table of its `evaluation.json`."""
+    figure = new_figure(12, 3.5)
+    panels = figure.subplots(1, len(POSTERIOR))
+    for axes, (name, words) in zip(panels, POSTERIOR.items()):
+        for n, (label, table) in enumerate(tables.items()):
+            values = [row[name] for row in table]
+            _line(axes, [row["glimpses"] for row in table], _percent(name, values), n, label)
+        _by_glimpses(axes, words)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9
+    )
+    return figure
+
+
+def effective_figure(sizes: Mapping[str, Sequence[tuple[int, float | None]]]) -> Figure:
+    """Effective number of completions after t glimpses, a line for each way of counting: (t, size), None for none."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure = new_figure(5.6, 3.4)
+    axes = figure.add_subplot()
+    for n, (label, pairs) in enumerate(sizes.items()):
+        known = [(t, size) for t, size in pairs if size is not None]
+        _line(axes, [t for t, _ in known], [size for _, size in known], n, label)
+    _by_glimpses(axes, "effective sample size")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:,.3g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def scores_figure(ways: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """What a judge knows along ways to look (the `ways` of `nogs sequences score`), with 95 % intervals."""
+    figure = new_figure(11, 3.7)
+    panels = figure.subplots(1, len(SCORES))
+    for axes, (name, words) in zip(panels, SCORES.items()):
+        for n, (label, found) in enumerate(ways.items()):
+            measure = {part: _percent(name, found["measures"][name][part]) for part in ("mean", "low", "high")}
+            glimpses = list(range(len(measure["mean"])))
+            _line(axes, glimpses, measure["mean"], n, label)
+            colour = COLOURS[n % len(COLOURS)]
+            axes.fill_between(glimpses, measure["low"], measure["high"], color=colour, alpha=0.18, linewidth=0)
+        _by_glimpses(axes, words)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=9
+    )
+    return figure
+
+
+def policy_figure(entropies: Mapping[str, Sequence[Sequence[float]]], *, locations: int) -> Figure:
+    """Entropy of the policy at each step, by method; the band is the range over the method's networks."""
+    figure = new_figure(5.6, 3.4)
+    axes = figure.add_subplot()
+    styles = method_styles(entropies)
+    for method, rows in entropies.items():
+        values, steps = np.array(rows, dtype=float), np.arange(1, len(rows[0]) + 1)
+        axes.plot(steps, values.mean(0), label=method, linewidth=1.6, markersize=5, **styles[method])
+        axes.fill_between(steps, values.min(0), values.max(0), color=styles[method]["color"], alpha=0.18, linewidth=0)
+    most = float(np.log(locations))
+    axes.axhline(most, color="#999999", linewidth=0.9, linestyle=":")
+    axes.annotate(f"uniform over {locations:,} locations", (1, most), (0, -11), textcoords="offset points", fontsize=8)
+    _by_glimpses(axes, "entropy of the policy (nats)", label="glimpse")
+    axes.set_ylim(-0.05 * most, 1.08 * most)
+    axes.set_xticks(range(1, max(len(rows[0]) for rows in entropies.values()) + 1))
+    axes.legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def pixels_figure(
+    curves: Mapping[str, Sequence[tuple[float, float]]], *, chance: float | None = None, trained: Sequence[str] = ()
+) -> Figure:
+    """Accuracy against the share of pixels seen, (share, accuracy) after 0, 1 ... T glimpses.
+
+    Networks in `trained` answer for good after the last glimpse only: that point is filled, the others are hollow.
+    """
+    figure = new_figure(5.6, 3.6)
+    axes = figure.add_subplot()
+    styles = method_styles(curves)
+    for name, points in curves.items():
+        shares, accuracies = (100 * np.array(points, dtype=float)).T
+        style: dict[str, Any] = {**styles[name], "linewidth": 1.6, "markersize": 6}
+        hollow: dict[str, Any] = {"markerfacecolor": "none"} if name in trained else {}
+        axes.plot(shares, accuracies, label=name, **style, **hollow)
+        axes.plot(shares[-1], accuracies[-1], color=style["color"], marker=style["marker"], markersize=6)
+    if chance is not None:
+        axes.axhline(100 * chance, color="#999999", linewidth=0.9, linestyle=":")
+        text = axes.annotate("majority class", (1, 100 * chance), (-2, 3), xycoords=axes.get_yaxis_transform())
+        text.set(textcoords="offset points", fontsize=8, ha="right")
+    axes.set(xlabel="pixels seen (%)", ylabel="accuracy (%)")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def _line(axes: Axes, x: Sequence[float], y: Sequence[float], n: int, label: str) -> None:
+    style: dict[str, Any] = {
+        "color": COLOURS[n % len(COLOURS)],
+        "marker": MARKERS[n % len(MARKERS)],
+        "linestyle": LINES[n % 4],
+    }
+    axes.plot(x, y, label=label, linewidth=1.6, markersize=4.5, **style)
+
+
+def _percent(name: str, values: Sequence[float]) -> list[float]:
+    return [100 * value if name == "accuracy" else value for value in values]
+
+
+def _by_glimpses(axes: Axes, words: str, *, label: str = "glimpses seen") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set(xlabel=label, ylabel=words)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.25)

@@ -1,0 +1,74 @@
+"""A trained network, step by step: its policy before each glimpse, and what it would answer after each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int64, UInt8
+
+from nogs.attention.network import Networks
+from nogs.glimpse import Grid, cut, mask
+from nogs.runtime import streams
+
+__all__ = ["Trace", "accuracy_by_glimpse", "seen_by_glimpse", "trace"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One trajectory on each of n images. A network is trained to answer after its last glimpse, not before."""
+
+    locations: Int64[np.ndarray, "n T"]
+    policies: Float32[np.ndarray, "n T L"]  # probability of each location before each glimpse
+    answers: Float32[np.ndarray, "n T1 K"]  # probabilities of the labels after 0..T glimpses
+
+
+def trace(
+    network: Networks,
+    images: UInt8[np.ndarray, "n H W 3"],
+    ids: Sequence[str],
+    *,
+    locations: Int64[np.ndarray, "n T"] | None = None,
+    seed: int = 0,
+) -> Trace:
+    """Follow the first of the networks along given locations, or along ones drawn by (seed, image id)."""
+    a = network.architecture
+    pictures = torch.from_numpy(np.array(images))
+    rows = torch.arange(len(images))[None].expand(len(network), -1)
+    with torch.no_grad():
+        if locations is None:
+            steps = torch.arange(a.glimpses)
+            drawn = torch.stack([streams.uniform(streams.key(seed, "report", id), steps) for id in ids])
+            found = network(pictures, rows, uniforms=drawn[None].expand(len(network), -1, -1)).locations
+        else:
+            found = torch.from_numpy(np.asarray(locations))[None].expand(len(network), -1, -1)
+        state, policies, answers = network.start(len(images)), [], []
+        for t in range(a.glimpses + 1):
+            answers.append(torch.softmax(network.classify(state)[0], -1))
+            if t == a.glimpses:
+                break
+            policies.append(torch.softmax(network.location_logits(state)[0], -1))
+            place = found[..., t]
+            patches = cut(
+                pictures, a.grid.pixels[place], glimpse=a.grid.glimpse, index=rows.contiguous(), scales=a.scales
+            )
+            state = network.see(state, patches, place)
+    return Trace(found[0].numpy(), torch.stack(policies, 1).numpy(), torch.stack(answers, 1).numpy())
+
+
+def accuracy_by_glimpse(found: Trace, labels: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " T1"]:
+    """Share of images whose likeliest label is right after 0..T glimpses."""
+    return (found.answers.argmax(-1) == np.asarray(labels)[:, None]).mean(0)
+
+
+def seen_by_glimpse(locations: Int64[np.ndarray, "n T"], grid: Grid) -> Float64[np.ndarray, " T1"]:
+    """Mean share of the pixels that 0..T glimpses have shown; overlaps count once."""
+    pixels = grid.pixels[torch.from_numpy(np.asarray(locations))]
+    shares = [0.0]
+    for t in range(1, pixels.shape[1] + 1):
+        parts = pixels[:, :t].split(256)
+        seen = [mask(part, glimpse=grid.glimpse, height=grid.height, width=grid.width) for part in parts]
+        shares.append(torch.cat([part.float().mean((1, 2)) for part in seen]).mean().item())
+    return np.array(shares)

@@ -1,0 +1,80 @@
+"""Ways to look that depend on no image: a distribution that every glimpse is drawn from, and fixed routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64
+
+from nogs.data.task import Task
+from nogs.design.baselines import centre_out
+from nogs.glimpse import Grid
+from nogs.runtime.streams import key, uniform
+from nogs.sequences import Sequences
+
+__all__ = ["LocationDistribution", "centre_out_route", "random_route"]
+
+_NEVER = -1e4
+"""Log-probability of a location that is not taken: its exponential is 0, and 0 times it is no NaN, as infinity's is."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocationDistribution:
+    """Probabilities of the locations of a grid, from which each glimpse is drawn on its own."""
+
+    name: str
+    log_probabilities: Float64[np.ndarray, " L"]
+
+    @classmethod
+    def uniform(cls, grid: Grid) -> LocationDistribution:
+        """Every location is as likely as any other."""
+        return cls("uniform", np.full(len(grid), -np.log(len(grid))))
+
+    @classmethod
+    def heuristic(cls, epe: Float64[np.ndarray, " L"], *, inverse_temperature: float) -> LocationDistribution:
+        """Eq. 17: log p(l) = C - EPE(l) / gamma, with the expected posterior entropy before any glimpse."""
+        energy = -inverse_temperature * np.asarray(epe, dtype=np.float64)
+        top = energy.max()
+        return cls("heuristic", energy - top - np.log(np.exp(energy - top).sum()))
+
+    def sequences(
+        self,
+        task: Task,
+        ids: Iterable[str],
+        *,
+        glimpses: int,
+        seed: int,
+        attribute: str | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Sequences:
+        """T independent draws for each image; an image's depend on the seed and its id alone."""
+        ids = tuple(ids)
+        ends = np.cumsum(np.exp(self.log_probabilities))
+        counter = torch.arange(glimpses)
+        drawn = [uniform(key(seed, "supervision/locations", id), counter).numpy() for id in ids]
+        places = np.searchsorted(ends, np.stack(drawn).astype(np.float64) * ends[-1], side="right")
+        return Sequences(
+            task=task.name,
+            attribute=attribute,
+            grid=task.grid,
+            length=glimpses,
+            ids=ids,
+            locations=task.grid.pixels.numpy()[np.minimum(places, len(ends) - 1)],
+            provenance=dict(provenance or {}),
+        )
+
+
+def random_route(grid: Grid, *, glimpses: int) -> Float32[np.ndarray, "T L"]:
+    """Log-probabilities of a policy that looks anywhere at every step."""
+    return np.full((glimpses, len(grid)), -np.log(len(grid)), dtype=np.float32)
+
+
+def centre_out_route(grid: Grid, *, glimpses: int) -> Float32[np.ndarray, "T L"]:
+    """Log-probabilities of a policy that always takes the same way: from the centre outwards, without overlaps."""
+    out = np.full((glimpses, len(grid)), _NEVER, dtype=np.float32)
+    out[np.arange(glimpses), centre_out(grid, glimpses=glimpses).numpy()] = 0
+    return out

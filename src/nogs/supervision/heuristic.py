@@ -1,0 +1,124 @@
+"""The heuristic's map: expected posterior entropy of every location with nothing seen, kept with what it was made from.
+
+It is the first step of the design (the same for every image of a task), so `first.safetensors` of `nogs annotate`
+serves as well as a map that was made for this purpose.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64, UInt8
+from torch import Tensor
+
+from nogs.completion.protocol import Completions
+from nogs.data.task import Task
+from nogs.design.entropies import objective
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_array, load_tensors, save_tensors
+from nogs.supervision.distribution import LocationDistribution
+
+__all__ = ["FILE", "Heuristic", "ImagePrior", "load_heuristic", "save_heuristic"]
+
+FILE = "heuristic.safetensors"
+_FORMAT = "nogs heuristic 1"
+_PLACES = (FILE, "first.safetensors", f"heuristic/{FILE}", "sequences/first.safetensors")
+
+
+@dataclass(frozen=True, eq=False)
+class Heuristic:
+    """EPE in nats and its standard error for each of A label variables (the label, or each attribute) and location."""
+
+    epe: Float64[np.ndarray, "A L"]
+    error: Float64[np.ndarray, "A L"]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, task: Task, attribute: str | None) -> Float64[np.ndarray, " L"]:
+        """The map for an attribute; for the whole label the sum over its variables."""
+        variables = objective(task.space, None if attribute is None else task.attribute(attribute))
+        return self.epe[list(variables)].sum(0)
+
+    def distribution(self, task: Task, attribute: str | None, *, inverse_temperature: float) -> LocationDistribution:
+        """Eq. 17 for an attribute, or for the whole label."""
+        return LocationDistribution.heuristic(self.of(task, attribute), inverse_temperature=inverse_temperature)
+
+
+def save_heuristic(heuristic: Heuristic, folder: Path, *, task: Task) -> Path:
+    """Write the map into `folder`."""
+    about = {"format": _FORMAT, "task": task.name, "grid": json.dumps(task.grid.to_json())}
+    about["provenance"] = json.dumps(dict(heuristic.provenance))
+    tensors = {"estimate": torch.from_numpy(heuristic.epe), "error": torch.from_numpy(heuristic.error)}
+    save_tensors(folder / FILE, tensors, about)
+    return folder / FILE
+
+
+def load_heuristic(path: Path, *, task: Task) -> Heuristic:
+    """The map of a file, or of a folder that holds one; also of `nogs annotate`, or an .npy of L or rows x columns."""
+    file, about = path, dict[str, str]()
+    if path.is_dir():
+        found = next((path / place for place in _PLACES if (path / place).is_file()), None)
+        if found is None:
+            raise InputError(
+                f"{path} holds no map of the heuristic ({FILE}); make one with nogs sequences heuristic --out {path}."
+            )
+        file = found
+    if file.suffix == ".npy":
+        epe = np.asarray(load_array(file), dtype=np.float64).reshape(1, -1)
+        error = np.zeros_like(epe)
+    else:
+        tensors, about = load_tensors(file)
+        if not {"estimate", "error"} <= tensors.keys():
+            raise InputError(f"{file} is no map of the heuristic; make one with nogs sequences heuristic.")
+        epe, error = (tensors[name].double().numpy() for name in ("estimate", "error"))
+    variables = len(objective(task.space, None))
+    if about.get("task", task.name) != task.name or epe.shape != (variables, len(task.grid)):
+        raise InputError(
+            f"{file} is a map of {epe.shape[-1]} locations and {len(epe)} labels of the task "
+            f"{about.get('task', 'of another recipe')!r}, but {task.name!r} has {len(task.grid)} and {variables}; make "
+            "one for it with nogs sequences heuristic."
+        )
+    if "grid" in about and json.loads(about["grid"]) != task.grid.to_json():
+        raise InputError(f"{file} is a map of another grid than task {task.name!r} has; make one for it.")
+    if not np.isfinite(epe).all():
+        raise InputError(f"{file} has no value for some locations; make a whole map with nogs sequences heuristic.")
+    return Heuristic(epe, error, json.loads(about.get("provenance", "{}")))
+
+
+class ImagePrior:
+    """Draws from p(image) without a bank: some of the task's own images, each as likely as any other.
+
+    With nothing seen, completions are draws from the prior, and held-out photographs are just that.
+    """
+
+    def __init__(self, images: UInt8[Tensor, "N H W 3"], *, fingerprint: str) -> None:
+        self.images, self._fingerprint = images, fingerprint
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the images."""
+        return self._fingerprint
+
+    def complete(
+        self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"], *, ids: Sequence[str]
+    ) -> Completions:
+        """All of the prior's images; once something was seen they are no completions, and this is refused."""
+        if pixels.shape[1]:
+            raise ValueError("Images that were not looked at complete nothing that was seen.")
+        number, device = len(self.images), self.images.device
+        shape, unknown = (len(images), number), torch.full((len(images),), torch.nan, device=device)
+        return Completions(
+            pool=self.images,
+            index=torch.arange(number, device=device).expand(shape),
+            flipped=torch.zeros(shape, dtype=torch.bool, device=device),
+            weights=torch.full(shape, 1 / number, device=device),
+            rows=torch.full(shape, -1, device=device),
+            effective=torch.full((len(images),), float(number), device=device),
+            proposed=unknown,
+            temperature=unknown,
+        )
