@@ -34,3 +34,7 @@ def die_at_three(item):
 def nap(item):
     time.sleep(item)
     return item
+
+
+def add_first(item, stored):
+    return item + int(stored()[0])

@@ -1,10 +1,14 @@
+import importlib.util
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
+import cluster
 import miniature
 from nogs.cli import main
 from nogs.data import load_task
@@ -103,6 +107,39 @@ def test_two_workers_leave_the_bytes_of_one(place, tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+def test_a_ray_cluster_leaves_the_bytes_of_one_process(place, tmp_path):
+    both = ("--attribute", "Smiling", "Male")
+    assert annotate(place, tmp_path / "local", attribute=both) == 0
+    given = ["--bank", str(place / "made"), "--posterior", str(place / "maker.safetensors")]
+    with cluster.running() as nodes:
+        command = [sys.executable, "-m", "nogs", "annotate", *arguments(place, tmp_path / "ray"), *given, *both]
+        command += ["--executor", "ray", "--address", nodes.address]
+        found = subprocess.run(command, env=nodes.environment, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr
+    assert "sharing the bank: 40/40 images" in found.stderr
+    for attribute in both[1:]:
+        one, two = (tmp_path / way / "sequences" / attribute / "sequences.jsonl" for way in ("local", "ray"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (["--workers", "2"], "--workers is for --executor local"),
+        (["--device", "cuda:0"], "--device cuda:0 can't be had with --executor ray; choose auto, cpu or cuda"),
+        (["--address", "127.0.0.1:1"], "There is no Ray cluster at '127.0.0.1:1' ([Errno 111] Connection refused)"),
+        (["--address", "ray://somewhere:1"], "(an address is auto, or HOST:PORT as ray start printed it)"),
+    ],
+)
+def test_mistake_about_the_cluster_is_one_sentence(place, tmp_path, capsys, extra, sentence):
+    given = ["--bank", str(place / "made"), "--posterior", str(place / "maker.safetensors"), "--attribute", "Smiling"]
+    assert main(["annotate", *arguments(place, tmp_path / "run"), *given, "--executor", "ray", *extra]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_part_of_the_images_can_be_chosen(place, tmp_path):
     assert annotate(place, tmp_path / "a", "--images", "1:3") == 0
     assert annotate(place, tmp_path / "b", "--images", "2,1") == 0
@@ -121,7 +158,6 @@ def test_part_of_the_images_can_be_chosen(place, tmp_path):
         (["--images", "4000"], "has no image with the id '4000'"),
         (["--bank", "nowhere"], "nowhere holds no finished bank; build one with nogs bank build"),
         (["--workers", "0"], "--workers must be at least 1"),
-        (["--executor", "ray"], "--workers is for --executor local"),
         (["--design.batch", "100"], "batch must be a power of two, but is 100"),
     ],
 )

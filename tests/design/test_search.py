@@ -1,4 +1,5 @@
 import importlib.util
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -225,8 +226,8 @@ def test_bayesopt_finds_the_dip_with_few_locations(dips):
     assert table.evaluations <= 45 * 3 * 100
 
 
-@pytest.mark.skipif(importlib.util.find_spec("botorch") is not None, reason="BoTorch is installed")
-def test_bayesopt_says_what_to_install(world):
+def test_bayesopt_says_what_to_install(world, monkeypatch):
+    monkeypatch.setitem(sys.modules, "botorch.fit", None)
     entropies = asked(world, [worlds.A])
     with pytest.raises(InputError, match=r'needs BoTorch; install it with pip install "nogs\[bayesopt\]"'):
         BayesOpt().search(entropies, everything(entropies))

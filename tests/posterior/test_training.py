@@ -277,3 +277,29 @@ def test_weight_file_that_is_not_there_is_named(task, tmp_path):
     config = QUICK.model_copy(update={"kind": "cnn", "weights": str(tmp_path / "none.safetensors")})
     with pytest.raises(InputError, match=r"There is no file .*none\.safetensors; check --posterior.weights"):
         trained(task, config, tmp_path)
+
+
+def test_training_in_bfloat16_uses_the_weights_as_they_are_now(task):
+    config = QUICK.model_copy(update={"precision": "bfloat16", "learning_rate": 0.1})
+    trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
+    pixels = fixed_pixels(4, glimpses=T, grid=task.grid, locations="grid", seed=0, purpose="stale", device=CPU)
+    images, observed = torch.from_numpy(task.images[:4].copy()), torch.ones(4, T, dtype=torch.bool)
+    with trainer.precision.active():  # one context around many iterations, as in a training
+        for _ in range(3):
+            trainer.step()
+        seen = trainer.network.read(images, pixels, torch.arange(4))
+        found = trainer.network(seen, pixels, observed)
+    fresh = trainer.architecture.build()
+    fresh.load_state_dict(trainer.network.state_dict())
+    with trainer.precision.active():
+        assert torch.equal(found, fresh(seen, pixels, observed))
+
+
+def test_teacher_is_asked_about_each_query_with_its_own_glimpses(task, folders):
+    config = QUICK.model_copy(update={"teacher": str(folders["tokens"] / "posterior.safetensors"), "flip": False})
+    trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
+    rows = trainer.training[: trainer.batch]
+    pixels = fixed_pixels(len(rows), glimpses=T, grid=task.grid, locations="grid", seed=0, purpose="ask", device=CPU)
+    found = trainer._ask_teacher(pixels, rows, trainer.observed, None)
+    at_once = trainer.teacher.log_probabilities(trainer.images, pixels, index=rows, observed=trainer.observed)
+    assert torch.allclose(found, at_once, atol=1e-5)

@@ -1,7 +1,7 @@
 """Methods side by side: how fast their networks learned and how well they do, averaged over attributes and seeds.
 
-Averages are over tasks (attributes) first and seeds second; intervals are bootstraps over tasks; differences to the
-reference method are paired by task and seed.
+Averages are over tasks (attributes) first and seeds second; intervals are bootstraps over tasks, or Student's over the
+seeds of a single task; differences to the reference method are paired by task and seed.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Learned:
     curves: Mapping[str, tuple[float | None, ...]]
     test: Mapping[str, float]
     majority: float
+    whole: float | None = None
 
     def curve(self, name: str) -> np.ndarray:
         """A validation curve; NaN where a value was not finite."""
@@ -60,12 +61,12 @@ def read_run(run: Path) -> list[Learned]:
     found = sorted((run / "attention").glob("**/evaluation.json"))
     if not found:
         raise InputError(f"{run} holds no trained networks; make some with nogs train ... --out {run}.")
-    from nogs.attention.store import load_network
+    from nogs.attention.store import architecture_of
 
     out = []
     for path in found:
-        network, _ = load_network(path.parent / "best-accuracy.safetensors")
-        out.append(learned(read_json(path), read_metrics(path.parent), embedder=network.architecture.embedder))
+        embedder = architecture_of(path.parent / "best-accuracy.safetensors").embedder
+        out.append(learned(read_json(path), read_metrics(path.parent), embedder=embedder))
     return out
 
 
@@ -74,7 +75,7 @@ def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]],
     member, best = evaluation["member"], evaluation["best"]
     supervised = member["method"].startswith("ps-")
     variant = [f"weight {member['weight']:g}"] if supervised else []
-    variant += [f"{embedder} embedder"] if embedder != "paper" else []
+    variant += ["release embedder"] if embedder == "release" else []
     return Learned(
         method=", ".join([member["method"], *variant]),
         attribute=member["attribute"],
@@ -89,6 +90,7 @@ def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]],
             "nll": best["nll"]["test"]["nll"],
         },
         majority=evaluation["majority_class_accuracy"],
+        whole=evaluation.get("whole_image_accuracy"),
     )
 
 
@@ -134,6 +136,8 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
     places = {(n.attribute, n.seed) for n in networks}
     majorities = [_of_place(networks, place).majority for place in sorted(places, key=str)]
     out["majority_class_accuracy"] = float(np.mean(majorities))
+    wholes = [n.whole for n in networks if n.whole is not None]
+    out["whole_image_accuracy"] = float(np.mean(wholes)) if wholes else None
     validations = networks[0].iterations
     out["horizons"] = sorted({validations[-(-len(validations) * tenth // 10) - 1] for tenth in range(1, 11)})
     out["converged_by_horizon"] = by_horizon(networks, out["horizons"])
@@ -187,8 +191,10 @@ def table(comparison: Mapping[str, Any]) -> str:
         if found["difference"]:
             cells = ["… less reference", "", *(_cell(name, found["difference"][name], sign=True) for name in MEASURES)]
             lines.append("| " + " | ".join(cells) + " |")
-    majority = f"{100 * comparison['majority_class_accuracy']:.2f} %"
-    lines.append("| " + " | ".join(["majority class", "", "", "", "", majority, "", "", ""]) + " |")
+    for name in ("majority_class", "whole_image"):
+        if (value := comparison.get(f"{name}_accuracy")) is not None:
+            label = name.replace("_", " ") + (", same features" if name == "whole_image" else "")
+            lines.append("| " + " | ".join([label, "", "", "", "", f"{100 * value:.2f} %", "", "", ""]) + " |")
     return "\n".join(lines)
 
 
@@ -214,12 +220,22 @@ def _of_place(networks: Sequence[Learned], place: tuple[str | None, int]) -> Lea
 def _summary(
     rows: Mapping[str | None, Sequence[Mapping[str, float]]], rng: np.random.Generator, resamples: int
 ) -> dict[str, tuple[float, float, float]]:
-    """Mean over tasks of the mean over seeds, with a bootstrap interval over tasks; of one task, over its seeds."""
+    """Mean over tasks of the mean over seeds, with a bootstrap interval over tasks.
+
+    Of one task, Student's interval over its seeds: a bootstrap of three numbers would be far too narrow.
+    """
+    from scipy.stats import t as student  # type: ignore[import-untyped]
+
     out = {}
     for name in MEASURES:
         means = np.array([np.mean([values[name] for values in seeds]) for seeds in rows.values()])
         if len(rows) == 1:
             means = np.array([values[name] for seeds in rows.values() for values in seeds])
+            half = 0.0
+            if len(means) > 1:
+                half = float(student.ppf(0.975, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means)))
+            out[name] = (float(means.mean()), float(means.mean()) - half, float(means.mean()) + half)
+            continue
         drawn = means[rng.integers(0, len(means), (resamples, len(means)))].mean(1)
         low, high = np.quantile(drawn, [0.025, 0.975])
         out[name] = (float(means.mean()), float(low), float(high))

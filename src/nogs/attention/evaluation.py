@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nogs.attention.capture import captured
 from nogs.attention.cohort import Cohort
+from nogs.attention.frozen import Table
 from nogs.attention.network import Networks
 from nogs.glimpse import Grid, mask
 from nogs.runtime import streams
@@ -68,6 +69,8 @@ class Evaluator:
         limit = LIMIT.get(cohort.device.type, LIMIT["cpu"]) // len(networks)
         if networks.architecture.embedder == "release":  # normalises by the chunk, which must not depend on neighbours
             limit = 256
+        if networks.architecture.embedder == "vgg" and not isinstance(networks.embed, Table):  # wide feature maps
+            limit //= 16
         self.chunk = max(1, min(total, limit))
         self.start = torch.zeros((), dtype=torch.int64, device=cohort.device)
         key = torch.tensor([streams.key(seed, "evaluation", split) for seed in cohort.seeds], device=cohort.device)

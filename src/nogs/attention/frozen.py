@@ -16,10 +16,23 @@ from torch import Tensor
 from nogs.attention.cohort import Cohort
 from nogs.attention.config import AttentionConfig
 from nogs.attention.network import Networks
+from nogs.attention.trunks import Frozen, tuned_convolutions
 from nogs.runtime import progress
 
 CHUNK = {"cuda": 1 << 13, "cpu": 1 << 8}
 """Glimpses that go through an embedder at once without gradients."""
+
+
+def stand_on(networks: Networks, frozen: Frozen, cohort: Cohort, config: AttentionConfig) -> None:
+    """Give `networks` RNN and classifier of their trunks, which then stay as they are, and the trunks' embeddings."""
+    core = networks.core_parameters
+    for name, parameter in core.items():
+        parameter.data.copy_(torch.stack([frozen.networks[r].core_parameters[name][0] for r in frozen.numbers]))
+    core.requires_grad_(False)
+    if worth_a_table(config, cohort, trunks=len(frozen.trunks), width=networks.architecture.embedding):
+        networks.embed = Table.make(frozen.networks, frozen.numbers, cohort, flip=config.flip)
+    else:
+        networks.embed = Direct(frozen.networks, frozen.numbers)
 
 
 class Direct:
@@ -42,9 +55,9 @@ class Direct:
         parts = []
         with torch.no_grad():
             for trunk, members in zip(self.trunks, self.members):
-                own = [torch.cat([x[m] for m in members])[None] for x in (rows, locations)]
+                row, location = (torch.cat([x[m] for m in members])[None] for x in (rows, locations))
                 mirrored = None if flip is None else torch.cat([flip[m] for m in members])[None]
-                parts.append(trunk.embed(images, *own, mirrored)[0].unflatten(0, (len(members), -1)))
+                parts.append(trunk.embed(images, row, location, mirrored)[0].unflatten(0, (len(members), -1)))
         together = torch.cat(parts)
         return torch.stack([together[n] for n in self.place])
 
@@ -72,7 +85,7 @@ class Table:
         table = torch.empty(len(trunks), len(rows), len(grid), width, dtype=dtype, device=device)
         total, chunk = len(rows) * len(grid), CHUNK.get(device.type, CHUNK["cpu"])
         bar = progress.track("embedding every glimpse", total=len(trunks) * total, unit="glimpses")
-        with torch.no_grad(), bar as shown_bar:
+        with torch.no_grad(), tuned_convolutions(), bar as shown_bar:
             for r, trunk in enumerate(trunks):
                 out = table[r].view(total, width)
                 for start in range(0, total, chunk):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from nogs.runtime.files import save_array, write_json
 from nogs.runtime.metrics import read_metrics
 
 if TYPE_CHECKING:
-    from nogs.attention.training import Trainer
+    from nogs.attention.trainer import Trainer
 
 
 def write_outcomes(trainer: Trainer, folder: Path) -> None:
@@ -25,7 +26,7 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
     greedy = Evaluator(networks, cohort, "test", trajectories=1, greedy=True)
     outcomes: list[dict[str, Any]] = [_learning(trainer, folder, m) for m in range(len(networks))]
     for kind, parameters in trainer.best_networks.items():
-        networks.load_state_dict(parameters)
+        networks.load_state_dict(parameters, strict=False)  # what is frozen is there already
         evaluation = sampled()
         scores = summaries(evaluation, greedy(), cohort.task.grid)
         for m, member in enumerate(trainer.members):
@@ -44,11 +45,16 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
                 "best": kind,
                 **best,
             }
+            tensors = {n: v[m] for n, v in parameters.items()}
+            if member.route is not None:
+                assert networks.routes is not None
+                tensors["routes"] = networks.routes[m]
             save_network(
                 folder / member.name / f"best-{kind}.safetensors",
-                {n: v[m] for n, v in parameters.items()},
-                architecture=networks.architecture,
+                tensors,
+                architecture=replace(networks.architecture, fixed=member.route is not None),
                 about=about,
+                trunk=None if trainer.frozen is None else trainer.frozen.below(m, member),
             )
             if kind == "accuracy":
                 save_array(folder / member.name / "locations.npy", pixel_locations(evaluation, cohort.task.grid, m))
@@ -83,5 +89,6 @@ def _learning(trainer: Trainer, folder: Path, m: int) -> dict[str, Any]:
             "iterations_smoothed": iterations_to_convergence(steps, curve, rule=rule, smooth=5),
         },
         "majority_class_accuracy": test.bincount().max().item() / len(test),
+        "whole_image_accuracy": trainer.whole_image[m],
         "best": {},
     }

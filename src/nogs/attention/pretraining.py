@@ -7,11 +7,8 @@ frozen while location networks learn on top of it, and shared by all methods tha
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +20,29 @@ from torch.nn import functional as F
 from nogs.attention.capture import captured
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
-from nogs.attention.embedders import VGGEmbedder
 from nogs.attention.frozen import CHUNK
 from nogs.attention.network import Architecture, Networks
 from nogs.attention.store import load_network, save_network
+from nogs.attention.trunks import (
+    FILE,
+    FOLDER,
+    Frozen,
+    Trunk,
+    set_precision,
+    source_of,
+    start_from_imagenet,
+    trunks_of,
+    tuned_convolutions,
+)
 from nogs.data.task import Task
 from nogs.runtime import progress, streams
-from nogs.runtime.device import Precision
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
-from nogs.runtime.fingerprint import file_digest, fingerprint
+from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.stage import Stage
-from nogs.supervision.distribution import LocationDistribution
 
-FOLDER, FILE, STATE = "pretraining", "network.safetensors", "state.safetensors"
+STATE = "state.safetensors"
 
 _FIELDS = (
     "embedder", "scales", "hidden", "embedding", "location_hidden", "policy", "mixture_components", "batch",
@@ -48,56 +53,23 @@ _FIELDS = (
 """Fields of a recipe that change what pretraining finds."""
 
 
-@dataclass(frozen=True)
-class Trunk:
-    """A pretraining: of which distribution, attribute and seed, and the folder of its network."""
-
-    name: str
-    distribution: LocationDistribution
-    attribute: str | None
-    seed: int
-
-
-def trunk_of(member: Member) -> Trunk:
-    """The pretraining that a network starts from."""
-    if member.pretraining is None:
-        raise ValueError(f"The network {member.name!r} has no distribution to pretrain with.")
-    parts = [member.pretraining.name, *([member.attribute] if member.attribute else []), f"seed-{member.seed}"]
-    return Trunk("/".join([FOLDER, *parts]), member.pretraining, member.attribute, member.seed)
-
-
-def trunks_of(members: Iterable[Member]) -> tuple[list[Trunk], list[int]]:
-    """The different pretrainings of some networks, and the number of each one's; one name must mean one thing."""
-    found: dict[str, Trunk] = {}
-    numbers = []
-    for member in members:
-        trunk = trunk_of(member)
-        first = found.setdefault(trunk.name, trunk)
-        assert (first.distribution.log_probabilities == trunk.distribution.log_probabilities).all(), trunk.name
-        numbers.append(list(found).index(trunk.name))
-    return list(found.values()), numbers
-
-
 def pretrain(
     task: Task,
-    trunks: Sequence[Trunk],
+    members: Sequence[Member],
     *,
     config: AttentionConfig,
     glimpses: int,
     folder: Path,
     device: torch.device,
-    precision: Precision,
     weights: str,
-) -> list[Networks]:
-    """Pretrain one network after the other below `folder`; what is done is loaded, what was begun goes on."""
-    if config.embedder == "release":
-        raise InputError("The release embedder normalises by the batch and can't be frozen; choose another embedder.")
-    source = weights if weights in ("none", "imagenet") else file_digest(Path(weights))
+) -> Frozen:
+    """Pretrain what `members` stand on, one after the other, below `folder`; what is done is loaded."""
+    trunks, numbers = trunks_of(members)
     fields = {name: getattr(config, name) for name in _FIELDS}
     stages = []
     for trunk in trunks:
         what = (trunk.distribution.log_probabilities, trunk.attribute, trunk.seed)
-        mark = fingerprint("pretraining 1", fields, task.fingerprint, glimpses, what, source)
+        mark = fingerprint("pretraining 1", fields, task.fingerprint, glimpses, what, source_of(config, weights))
         stages.append(Stage(folder / trunk.name, name=f"pretraining {trunk.name}", fingerprint=mark))
     for stage in stages:
         stage.check_folder()
@@ -107,8 +79,7 @@ def pretrain(
         trainer = Pretrainer(task, trunk, config=config, glimpses=glimpses, device=device, weights=weights)
         if not stage.begun:
             stage.begin()
-        with precision.active():
-            ended = trainer.run(stage.folder, mark=stage.fingerprint)
+        ended = trainer.run(stage.folder, mark=stage.fingerprint)
         about = {"task": task.name, "attribute": trunk.attribute, "seed": trunk.seed, "method": FOLDER, **ended}
         tensors = {name: value[0] for name, value in trainer.best.items()}
         save_network(stage.folder / FILE, tensors, architecture=trainer.networks.architecture, about=about)
@@ -120,15 +91,7 @@ def pretrain(
     loaded = [load_network(folder / trunk.name / FILE, device=device)[0].requires_grad_(False) for trunk in trunks]
     for network in loaded:
         set_precision(network, config, device)
-    return loaded
-
-
-def set_precision(networks: Networks, config: AttentionConfig, device: torch.device) -> None:
-    """Let VGG's convolutions run in the type that the recipe asks for."""
-    if isinstance(networks.embedder, VGGEmbedder):
-        automatic = "bfloat16" if device.type == "cuda" else "float32"
-        name = automatic if config.embedder_precision == "auto" else config.embedder_precision
-        networks.embedder.dtype = getattr(torch, name)
+    return Frozen(trunks, numbers, loaded)
 
 
 class Pretrainer:
@@ -151,15 +114,11 @@ class Pretrainer:
         architecture = Architecture.of(config, grid=task.grid, glimpses=glimpses, labels=self.cohort.classes)
         self.networks = Networks(architecture, seeds=[trunk.seed]).to(device)
         set_precision(self.networks, config, device)
-        if isinstance(self.networks.embedder, VGGEmbedder) and weights != "none":
-            for name, value in self.networks.embedder.pretrained(weights).items():
-                self.networks.embed_parameters[name].data[0] = value.to(device)
+        start_from_imagenet(self.networks, weights)
         self.networks.policy_parameters.requires_grad_(False)
         self.learned = {name: p for name, p in self.networks.named_parameters() if p.requires_grad}
         rate = config.pretrain_learning_rate or config.learning_rate
-        self.optimizer = torch.optim.Adam(
-            self.learned.values(), lr=rate, fused=True, capturable=device.type == "cuda"
-        )
+        self.optimizer = torch.optim.Adam(self.learned.values(), lr=rate, fused=True, capturable=device.type == "cuda")
         for parameter in self.learned.values():
             self.optimizer.state[parameter] = {
                 "step": torch.zeros((), device=device),
@@ -215,7 +174,7 @@ class Pretrainer:
         """From the saved state, if there is one, to the last epoch, the end of the time or of the patience."""
         config, cohort, state = self.config, self.cohort, folder / STATE
         cohort.start_epoch(0)
-        with _tuned_convolutions():
+        with tuned_convolutions():
             step = self._captured()
             self.load(state, mark=mark)
             first, counters = int(self.iteration) // cohort.per_epoch, self.counters
@@ -259,9 +218,7 @@ class Pretrainer:
         """Validate, keep the network if it is the best, write a line."""
         accuracy, nll = self.validate()
         steps = self.cohort.per_epoch * self.config.pretrain_validate_every
-        metrics.log(
-            epoch, training_loss=self.loss.item() / steps, validation_accuracy=accuracy, validation_nll=nll
-        )
+        metrics.log(epoch, training_loss=self.loss.item() / steps, validation_accuracy=accuracy, validation_nll=nll)
         self.loss.zero_()
         self.counters["since"] += 1
         if nll == nll and accuracy > self.counters["best"]:
@@ -296,31 +253,10 @@ class Pretrainer:
         self.counters = json.loads(about["counters"])
         progress.say(f"Going on from epoch {int(self.iteration) // self.cohort.per_epoch}.")
 
-    def _captured(self) -> Any:
+    def _captured(self) -> Callable[[], None]:
         """The step as a graph, where there are graphs; capturing runs some iterations, which are undone."""
         before = {name: value.clone() for name, value in self.tensors().items()}
         step = captured(self.step, self.device)
         for name, value in self.tensors().items():
             value.copy_(before[name])
         return step
-
-
-@contextmanager
-def _tuned_convolutions() -> Any:
-    """Let cuDNN time its algorithms at the first call of each shape, and choose."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
-def relative(trunk: Trunk, member: Member) -> str:
-    """Where a trunk's file lies, seen from the folder of a network that stands on it."""
-    return Path(os.path.relpath(Path(trunk.name) / FILE, member.name)).as_posix()
-
-
-def of_member(architecture: Architecture, member: Member) -> Architecture:
-    """The architecture of one network, cut out of a stack in which some may have fixed routes."""
-    return replace(architecture, fixed=member.route is not None)

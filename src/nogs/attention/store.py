@@ -18,11 +18,21 @@ FORMAT = "nogs hard-attention network 1"
 
 
 def save_network(
-    path: Path, parameters: Mapping[str, Tensor], *, architecture: Architecture, about: Mapping[str, Any]
+    path: Path,
+    parameters: Mapping[str, Tensor],
+    *,
+    architecture: Architecture,
+    about: Mapping[str, Any],
+    trunk: str | None = None,
 ) -> None:
-    """Write one network's parameters, without the leading axis, its architecture, and `about`: task, labels, scores."""
+    """Write one network's parameters, without the leading axis, its architecture, and `about`: task, labels, scores.
+
+    `trunk` is the path, seen from this file's folder, of the network whose frozen embedder, RNN and classifier serve
+    here too; they are then left out of `parameters`.
+    """
     # one entry, since safetensors writes several in an order of chance, and the same network shall be the same file
     header = {"format": FORMAT, "architecture": architecture.to_json(), "about": dict(about)}
+    header |= {"trunk": trunk} if trunk else {}
     tensors = {name: value.detach().cpu().contiguous() for name, value in parameters.items()}
     save_tensors(path, tensors, {"nogs": json.dumps(header)})
 
@@ -30,9 +40,14 @@ def save_network(
 def load_network(path: Path, *, device: str | torch.device = "cpu") -> tuple[Networks, dict[str, Any]]:
     """The network of a file (M = 1) and what the file says about it."""
     tensors, metadata = load_tensors(path, device=str(device))
-    header = json.loads(metadata.get("nogs", "{}"))
-    if header.get("format") != FORMAT:
-        raise InputError(f"{path} is not a hard-attention network of this version; train it again with nogs train.")
+    header = _header(path, metadata)
+    if "trunk" in header:
+        below = path.parent / header["trunk"]
+        if not below.is_file():
+            raise InputError(
+                f"{path} stands on the pretrained network {below}, which is not there; keep both in their run's folder."
+            )
+        tensors = {**_frozen(load_tensors(below, device=str(device))[0]), **tensors}
     networks = Networks(Architecture.from_json(header["architecture"])).to(device)
     expected = networks.state_dict()
     for name in sorted(expected.keys() | tensors.keys()):
@@ -42,3 +57,27 @@ def load_network(path: Path, *, device: str | torch.device = "cpu") -> tuple[Net
             )
     networks.load_state_dict({name: value[None] for name, value in tensors.items()})
     return networks, header["about"]
+
+
+def architecture_of(path: Path) -> Architecture:
+    """The architecture of a network's file; its weights are not read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} can't be read ({error}); train it again with nogs train.") from error
+    return Architecture.from_json(_header(path, metadata)["architecture"])
+
+
+def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(metadata.get("nogs", "{}"))
+    if header.get("format") != FORMAT:
+        raise InputError(f"{path} is not a hard-attention network of this version; train it again with nogs train.")
+    return header
+
+
+def _frozen(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The part of a network that pretraining fixes."""
+    return {name: value for name, value in tensors.items() if name.startswith(("embed_parameters", "core_parameters"))}

@@ -1,45 +1,33 @@
-"""Training of a cohort of hard-attention networks: one loop, resumable, with the best networks kept.
-
-A killed run goes on from its last saved state to the same result: batches and random numbers are functions of the
-iteration, and everything else is in the state.
-"""
+"""Training of hard-attention networks as a stage of a run: pretraining where the recipe has it, training, outcomes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from nogs.attention.capture import captured
+from nogs.attention.bounds import whole_images
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
-from nogs.attention.evaluation import Evaluator
-from nogs.attention.network import Architecture, Networks
-from nogs.attention.objective import objective, supervision_share
+from nogs.attention.embedders import EMBEDDERS
+from nogs.attention.network import Architecture
 from nogs.attention.outcome import write_outcomes
+from nogs.attention.pretraining import pretrain
+from nogs.attention.trainer import BEST, ELSEWHERE, LOSSES, STATE, Trainer, state_mark
+from nogs.attention.trunks import source_of
 from nogs.data.task import Task
 from nogs.runtime import progress
-from nogs.runtime.device import pick_device, pick_precision
+from nogs.runtime.device import Precision, pick_device, pick_precision
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.files import load_tensors
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.lock import only_one
-from nogs.runtime.memory import keep_freed_memory
-from nogs.runtime.metrics import Metrics
 from nogs.runtime.stage import Stage
 
-BEST = {"accuracy": 1, "balanced_accuracy": 1, "nll": -1}
-"""What the kept networks are best at on the validation images, and the sign that makes more of it better."""
-
-STATE = "state.safetensors"
-"""The file to go on from, until all networks are trained."""
-
-LOSSES = ("classification", "reinforce", "baseline", "supervision", "reward")
+__all__ = ["BEST", "LOSSES", "STATE", "Trainer", "train"]
 
 
 def train(
@@ -50,9 +38,15 @@ def train(
     glimpses: int,
     folder: Path,
     device: str = "auto",
+    weights: str | None = None,
 ) -> list[Path]:
-    """Train `members` side by side; what is done is skipped, what was begun goes on. Returns each one's folder."""
-    stages = {member.name: _stage(member, task, config, glimpses, folder) for member in members}
+    """Train `members` side by side; what is done is skipped, what was begun goes on. Returns each one's folder.
+
+    Where the recipe pretrains, that is done first, for each distribution and seed once. `weights` says where ImageNet's
+    lie, if not where the recipe does.
+    """
+    weights = weights or config.weights
+    stages = {member.name: _stage(member, task, config, glimpses, folder, weights) for member in members}
     if len(stages) != len(members):
         raise InputError("Two networks of this run have the same method, attribute and seed; ask for each once.")
     for stage in stages.values():
@@ -61,11 +55,24 @@ def train(
     if len(waiting) < len(members):
         progress.say(f"{len(members) - len(waiting)} of {len(members)} networks are trained already.")
     if waiting:
-        trainer = Trainer(task, waiting, config=config, glimpses=glimpses, device=pick_device(device))
-        trainer.check_state(folder / STATE)
+        chosen = pick_device(device)
+        check_state(folder / STATE, state_mark(task, waiting, config, glimpses))
+        if config.pretrain_epochs:
+            _check(task, waiting, config, glimpses)
+        with pick(config, chosen).active(), only_one(folder) if config.pretrain_epochs else nullcontext():
+            frozen = None
+            if config.pretrain_epochs:
+                frozen = pretrain(
+                    task, waiting, config=config, glimpses=glimpses, folder=folder, device=chosen, weights=weights
+                )
+            trainer = Trainer(
+                task, waiting, config=config, glimpses=glimpses, device=chosen, frozen=frozen, weights=weights
+            )
         for member in waiting:
             stages[member.name].begin()
-        with trainer.precision.active(), only_one(folder):
+        with pick(config, chosen).active(), only_one(folder):
+            if frozen is not None:
+                trainer.whole_image = whole_images(trainer, folder)
             trainer.run(folder)
             write_outcomes(trainer, folder)
         for m, member in enumerate(waiting):
@@ -76,183 +83,31 @@ def train(
     return [folder / member.name for member in members]
 
 
-class Trainer:
-    """The networks of a cohort with their optimiser, counters and best versions: all that a state holds."""
+def _check(task: Task, members: Sequence[Member], config: AttentionConfig, glimpses: int) -> None:
+    """Refuse what can't be trained before anything is pretrained for it."""
+    if config.embedder == "release":
+        raise InputError("The release embedder normalises by the batch and can't be frozen; choose another embedder.")
+    cpu = torch.device("cpu")
+    cohort = Cohort(task, members, glimpses=glimpses, batch=config.batch, flip=config.flip, device=cpu)
+    EMBEDDERS[config.embedder](Architecture.of(config, grid=task.grid, glimpses=glimpses, labels=cohort.classes))
 
-    def __init__(
-        self, task: Task, members: Sequence[Member], *, config: AttentionConfig, glimpses: int, device: torch.device
-    ) -> None:
-        self.config, self.device, self.members = config, device, list(members)
-        if device.type == "cpu":
-            keep_freed_memory()  # a third less time per iteration
-        automatic = "tf32" if device.type == "cuda" else "float32"
-        self.precision = pick_precision(automatic if config.precision == "auto" else config.precision, device)
-        self.cohort = Cohort(task, members, glimpses=glimpses, batch=config.batch, flip=config.flip, device=device)
-        architecture = Architecture.of(config, grid=task.grid, glimpses=glimpses, labels=self.cohort.classes)
-        self.networks = Networks(architecture, seeds=[member.seed for member in members]).to(device)
-        if device.type == "cuda" and config.fuse:
-            self.networks.fuse()
-        self.optimizer = torch.optim.Adam(
-            self.networks.parameters(), lr=config.learning_rate, fused=True, capturable=device.type == "cuda"
+
+def pick(config: AttentionConfig, device: torch.device) -> Precision:
+    """The arithmetic that a recipe asks for."""
+    automatic = "tf32" if device.type == "cuda" else "float32"
+    return pick_precision(automatic if config.precision == "auto" else config.precision, device)
+
+
+def check_state(path: Path, mark: str) -> None:
+    """Refuse to begin where the unfinished training of other networks would be lost."""
+    if path.exists() and (about := load_tensors(path)[1]).get("fingerprint") != mark:
+        raise InputError(
+            f"{path} is the unfinished training of {about.get('networks', 'other networks')}; finish it with the "
+            "command that began it, delete it to begin anew, or choose another --out."
         )
-        for parameter in self.networks.parameters():
-            self.optimizer.state[parameter] = {
-                "step": torch.zeros((), device=device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-        self.iteration = torch.zeros((), dtype=torch.int64, device=device)
-        self.weight = torch.tensor([member.weight for member in members], device=device)
-        self.sums = torch.zeros(len(LOSSES), len(members), device=device)
-        self.best = {kind: torch.full((len(members),), -torch.inf, device=device) for kind in BEST}
-        self.best_iteration = {kind: torch.zeros(len(members), dtype=torch.int64, device=device) for kind in BEST}
-        self.best_networks = {
-            kind: {name: value.clone() for name, value in self.networks.state_dict().items()} for kind in BEST
-        }
-        self.failed: dict[int, int] = {}
-        self.validate = Evaluator(self.networks, self.cohort, "validation", trajectories=config.trajectories)
-
-    def step(self) -> None:
-        """One iteration of Adam on Eq. 8 for every network."""
-        batch = self.cohort.draw(self.iteration)
-        rollout = self.networks(
-            self.cohort.images,
-            batch.rows,
-            uniforms=batch.uniforms,
-            forced=batch.forced,
-            flip=batch.flip,
-            entropies=self.config.entropy_bonus > 0,
-        )
-        losses = objective(
-            rollout,
-            batch.labels,
-            supervised=batch.supervised,
-            weight=self.weight,
-            reward=self.config.reward,
-            entropy_bonus=self.config.entropy_bonus,
-        )
-        self.optimizer.zero_grad(set_to_none=True)
-        losses.total.sum().backward()
-        self.optimizer.step()
-        self.sums += torch.stack([getattr(losses, name).detach() for name in LOSSES])
-        self.iteration += 1
-
-    def run(self, folder: Path) -> None:
-        """From the saved state, if there is one, to the last iteration."""
-        config, state = self.config, folder / STATE
-        self.cohort.start_epoch(0)
-        before = {name: value.clone() for name, value in self.tensors().items()}
-        step = captured(self.step, self.device)
-        for name, value in self.tensors().items():  # capturing ran some iterations
-            value.copy_(before[name])
-        self.load(state)
-        first = int(self.iteration)
-        full_weight = self.weight.clone()
-        with ExitStack() as opened, progress.track("training", total=config.iterations, start=first) as bar:
-            metrics = [
-                opened.enter_context(
-                    Metrics(folder / member.name, resume_after=first or -1, tensorboard=len(self.members) <= 16)
-                )
-                for member in self.members
-            ]
-            for iteration in range(first, config.iterations):
-                if iteration % self.cohort.per_epoch == 0 or iteration == first:
-                    self.cohort.start_epoch(iteration)
-                if config.supervision_schedule != "constant":
-                    self.weight.copy_(full_weight * supervision_share(config, iteration))
-                step()
-                bar.advance()
-                done = iteration + 1
-                if done % config.validate_every == 0 or done == config.iterations:
-                    bar.advance(0, accuracy=self.log(metrics, done))
-                    if len(self.failed) == len(self.members):
-                        break
-                    if done % (config.validate_every * config.save_every) == 0 and done < config.iterations:
-                        self.save(state)
-
-    def log(self, metrics: Sequence[Metrics], iteration: int) -> float:
-        """Validate, keep what is best, write one line a network; returns the mean accuracy."""
-        evaluation = self.validate()
-        scores = evaluation.scores()
-        usage = evaluation.usage(len(self.cohort.task.grid))
-        since = iteration - (iteration - 1) // self.config.validate_every * self.config.validate_every
-        losses = dict(zip(LOSSES, (self.sums / since)))
-        self.sums.zero_()
-        for m in torch.nonzero(~torch.isfinite(sum(losses.values()) + scores["nll"]))[:, 0].tolist():
-            self.failed.setdefault(m, iteration)
-        for kind, sign in BEST.items():
-            value = sign * scores[kind]
-            better = value > self.best[kind]  # never true of NaN
-            self.best[kind] = torch.where(better, value, self.best[kind])
-            self.best_iteration[kind] = torch.where(better, iteration, self.best_iteration[kind])
-            for name, parameter in self.networks.state_dict().items():
-                chosen = better.view(-1, *(1,) * (parameter.ndim - 1))
-                self.best_networks[kind][name] = torch.where(chosen, parameter, self.best_networks[kind][name])
-        columns = {
-            **{f"training_{name}": value for name, value in losses.items()},
-            **{f"validation_{name}": value for name, value in scores.items()},
-            "policy_entropy": evaluation.entropies,
-            "most_common_share": usage.max(-1).values,
-        }
-        lists = {name: value.tolist() for name, value in columns.items()}
-        for m, writer in enumerate(metrics):
-            if self.failed.get(m, iteration) == iteration:
-                writer.log(iteration, **{name: values[m] for name, values in lists.items()})
-        return float(scores["accuracy"].nanmean())
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
-        out = {"iteration": self.iteration, "sums": self.sums}
-        for name, parameter in self.networks.named_parameters():
-            out[f"network.{name}"] = parameter.data
-            for part, value in self.optimizer.state[parameter].items():
-                out[f"adam.{part}.{name}"] = value
-        for kind in BEST:
-            out[f"best.{kind}"], out[f"best_iteration.{kind}"] = self.best[kind], self.best_iteration[kind]
-            out.update({f"best.{kind}.{name}": value for name, value in self.best_networks[kind].items()})
-        return out
-
-    def fingerprint(self) -> str:
-        """What a state must come from to be continued here."""
-        names = [(member.name, member.fingerprint()) for member in self.members]
-        return fingerprint(self.config, self.cohort.task.fingerprint, self.networks.architecture.to_json(), names)
-
-    def save(self, path: Path) -> None:
-        """Write the state."""
-        names = ", ".join(member.name for member in self.members)
-        about = {"fingerprint": self.fingerprint(), "failed": json.dumps(self.failed), "networks": names}
-        save_tensors(path, {name: value.cpu() for name, value in self.tensors().items()}, about)
-
-    def check_state(self, path: Path) -> None:
-        """Refuse to begin where the unfinished training of other networks would be lost."""
-        if path.exists() and (about := load_tensors(path)[1]).get("fingerprint") != self.fingerprint():
-            raise InputError(
-                f"{path} is the unfinished training of {about.get('networks', 'other networks')}; finish it with the "
-                "command that began it, delete it to begin anew, or choose another --out."
-            )
-
-    def load(self, path: Path) -> None:
-        """Continue from a state of these networks, if there is one."""
-        if not path.exists():
-            return
-        tensors, about = load_tensors(path)
-        for name, value in self.tensors().items():
-            value.copy_(tensors[name])
-        self.failed = {int(m): iteration for m, iteration in json.loads(about["failed"]).items()}
-        progress.say(f"Going on from iteration {int(self.iteration)}.")
-
-    def complain(self) -> None:
-        """Stop with a sentence if any loss became NaN."""
-        if self.failed:
-            m, iteration = next(iter(self.failed.items()))
-            more = f" (and {len(self.failed) - 1} other networks)" if len(self.failed) > 1 else ""
-            raise InputError(
-                f"The loss of {self.members[m].name!r}{more} was not a finite number by iteration {iteration}; the "
-                "best networks before that are kept in its folder; lower --attention.learning-rate, in another --out."
-            )
 
 
-def _stage(member: Member, task: Task, config: AttentionConfig, glimpses: int, folder: Path) -> Stage:
-    inputs: dict[str, Any] = config.model_dump(exclude={"save_every"})
-    mark = fingerprint(inputs, task.fingerprint, glimpses, member.fingerprint())
+def _stage(member: Member, task: Task, config: AttentionConfig, glimpses: int, folder: Path, weights: str) -> Stage:
+    inputs: dict[str, Any] = config.model_dump(exclude=ELSEWHERE)
+    mark = fingerprint(inputs, task.fingerprint, glimpses, member.fingerprint(), source_of(config, weights))
     return Stage(folder / member.name, name=f"network {member.name}", fingerprint=mark)

@@ -28,12 +28,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sequences export": ("nogs.cli.sequences:export", "write glimpse sequences as CSV"),
     "sequences validate": ("nogs.cli.sequences:validate", "check glimpse sequences against their task"),
     "sequences score": ("nogs.cli.score:score", "what is known after each glimpse along sequences"),
+    "sequences heuristic": ("nogs.cli.heuristic:heuristic", "how salient each place is, and sequences drawn from it"),
+    "sequences handcrafted": ("nogs.cli.heuristic:handcrafted", "sequences by the labelled parts of birds"),
     "train": ("nogs.cli.train:train", "train hard-attention networks"),
     "compare": ("nogs.cli.compare:compare", "methods side by side: tables, curves, figures"),
     "evaluate": ("nogs.cli.evaluate:evaluate", "accuracy and glimpses of trained networks"),
     "predict": ("nogs.cli.predict:predict", "ask a trained network about pictures"),
     "stopping": ("nogs.cli.stopping:stopping", "accuracy against glimpses, and when a confidence ends the look"),
     "export": ("nogs.cli.export:export", "a network as an ONNX file that runs without torch"),
+    "hub pack": ("nogs.cli.hub:pack", "a network as a folder in the layout of the Hugging Face hub"),
+    "hub push": ("nogs.cli.hub:push", "upload a network to the Hugging Face hub"),
 }
 """Each command's words, the function that does it, and what it is for."""
 

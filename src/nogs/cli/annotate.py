@@ -16,7 +16,8 @@ from nogs.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from nogs.data import Task
-    from nogs.runtime.executors import Executor
+    from nogs.runtime.executors import LocalExecutor
+    from nogs.runtime.ray import RayExecutor
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class AnnotateArgs(TaskArgs):
     workers: int | None = None
     """local: how many processes; by default one a GPU, or one a core where there is none."""
     address: str = "auto"
-    """ray: address of the cluster."""
+    """ray: the cluster's address, as HOST:PORT; auto finds the one that this machine is part of."""
     source: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """The generator's file or folder, for a bank that keeps only numbers."""
     device: str = "auto"
@@ -62,10 +63,11 @@ def annotate(argv: list[str]) -> None:
     from nogs.cli.train import check_recipe
     from nogs.design.annotation import annotate as annotate_task
     from nogs.design.annotation import close_tools
+    from nogs.design.sharing import share
     from nogs.design.tools import Files, bank_folder, check_leaks, unseen
     from nogs.posterior.store import find_posterior, load_posterior
     from nogs.posterior.training import FILE
-    from nogs.runtime.device import pick_device
+    from nogs.runtime.executors import LocalExecutor
     from nogs.runtime.files import read_json
     from nogs.runtime.fingerprint import file_digest, fingerprint
 
@@ -81,8 +83,7 @@ def annotate(argv: list[str]) -> None:
     if not args.unchecked:
         unseen(task, ids)
         check_leaks(task, posterior=source, bank=bank)
-    device = pick_device(args.device)
-    executor = make_executor(args, device.type)
+    executor, device = make_executor(args)
     digest, bank_mark = file_digest(find_posterior(source)), read_json(bank / "done.json")["fingerprint"]
     tools = Files(
         posterior=source,
@@ -93,10 +94,11 @@ def annotate(argv: list[str]) -> None:
         glimpse=task.grid.glimpse,
         seed=recipe.seed,
         precision=recipe.posterior.precision,
-        device=args.device,
+        device=args.device if args.executor == "local" else device,
         data=args.data,
         cache=args.cache,
         source=args.source,
+        skip_corrupt=args.skip_corrupt,
     )
     provenance = {
         "posterior": find_posterior(source).stem,
@@ -112,20 +114,20 @@ def annotate(argv: list[str]) -> None:
         annotate_task,
         task,
         ids,
-        open_tools=tools,
         marks=(digest, bank_mark, fingerprint(recipe.completion), recipe.posterior.precision),
         config=recipe.design,
         glimpses=recipe.glimpses,
         seed=recipe.seed,
         executor=executor,
         provenance=provenance,
-        device=device.type,
+        device=device,
     )
     for attribute, folder in folders.items():
-        job(folder=folder, attribute=attribute, check=True)
+        job(folder=folder, attribute=attribute, open_tools=tools, check=True)
     begin_run(task, recipe=recipe, run=args.out)
+    opener = tools if isinstance(executor, LocalExecutor) else share(tools, executor)
     for attribute, folder in folders.items():
-        sequences = job(folder=folder, attribute=attribute)
+        sequences = job(folder=folder, attribute=attribute, open_tools=opener)
         done = read_json(folder / "done.json")
         assert sequences is not None
         assert sequences.entropy_before is not None
@@ -136,6 +138,8 @@ def annotate(argv: list[str]) -> None:
             f"in {done['seconds']:.0f} s\nmean entropy before each glimpse (nats): {left}\nsequences: {folder}"
         )
     close_tools()
+    if not isinstance(executor, LocalExecutor):
+        executor.close()
 
 
 def chosen_images(text: str | None, task: Task) -> tuple[str, ...]:
@@ -175,19 +179,33 @@ def chosen_attributes(names: tuple[str, ...], task: Task) -> tuple[str | None, .
     return names
 
 
-def make_executor(args: AnnotateArgs, device: str) -> Executor:
-    """The executor that the flags ask for."""
-    if args.executor == "ray":
-        from nogs.runtime.ray import RayExecutor
-
-        if args.workers is not None:
-            raise InputError("--workers is for --executor local; Ray uses all that its cluster has.")
-        return RayExecutor(address=args.address, gpus=1 if device == "cuda" else 0)
+def make_executor(args: AnnotateArgs) -> tuple[LocalExecutor | RayExecutor, str]:
+    """The executor that the flags ask for, and the kind of device that its workers compute on."""
+    from nogs.runtime.device import pick_device
     from nogs.runtime.executors import LocalExecutor
 
+    if args.executor == "ray":
+        return _on_cluster(args)
     if args.workers is not None and args.workers < 1:
         raise InputError(f"--workers must be at least 1, not {args.workers}.")
-    return LocalExecutor(args.workers or _places(device))
+    kind = pick_device(args.device).type
+    return LocalExecutor(args.workers or _places(kind)), kind
+
+
+def _on_cluster(args: AnnotateArgs) -> tuple[RayExecutor, str]:
+    """This machine may be another kind than the cluster's nodes: what they have counts."""
+    from nogs.runtime.ray import RayExecutor
+
+    if args.workers is not None:
+        raise InputError("--workers is for --executor local; Ray uses all that its cluster has.")
+    if args.device not in ("auto", "cpu", "cuda"):
+        raise InputError(f"--device {args.device} can't be had with --executor ray; choose auto, cpu or cuda.")
+    executor = RayExecutor(address=args.address)
+    kind = "cuda" if args.device == "cuda" or (args.device == "auto" and executor.has_gpus()) else "cpu"
+    executor.gpus = 1 if kind == "cuda" else 0
+    if not executor.places():
+        raise InputError(f"The Ray cluster at {args.address!r} has no node with {executor.wanted}; see ray status.")
+    return executor, kind
 
 
 def _places(device: str) -> int:

@@ -1,21 +1,29 @@
-"""`nogs compare`: the trained networks of one or several runs, method against method."""
+"""`nogs compare`: methods side by side, of runs that are there, or trained for it from a recipe."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nogs.cli.flags import parse
+from nogs.cli.flags import OptionalFolder, TaskArgs, parse, parse_with_recipe
+from nogs.cli.train import Method
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json, write_text
+
+if TYPE_CHECKING:
+    from nogs.attention.cohort import Member
+    from nogs.attention.comparison import Learned
+    from nogs.data import Task
+    from nogs.recipes import Recipe
 
 
 @dataclass(frozen=True)
 class CompareArgs:
-    """Arguments of `nogs compare`."""
+    """Arguments of `nogs compare` for runs."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
     """Folders of runs that nogs train made, or curves.json files of earlier comparisons."""
@@ -25,39 +33,172 @@ class CompareArgs:
     """The method that the others are compared with."""
 
 
+@dataclass(frozen=True)
+class CompareRecipeArgs(TaskArgs):
+    """Arguments of `nogs compare` for a recipe."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """Folder of the run; the comparison goes to RUN/comparison. What was stopped goes on, what is done is skipped."""
+    methods: tuple[Method, ...] = ("ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "random", "centre-out")
+    """Methods to train and compare; see nogs train."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds, a network each for every method."""
+    attribute: tuple[str, ...] = ()
+    """For tasks with attributes: one or more of them, or all."""
+    sequences: OptionalFolder = None
+    """Folder of near-optimal glimpse sequences, which ps-nogs needs; the other methods then supervise the same images.
+    By default RUN/sequences."""
+    heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
+    """Map of the heuristic; by default RUN/heuristic, which is made if it is not there."""
+    posterior: Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_FILE")] = None
+    """Posterior to make that map with; by default RUN/posterior/posterior.safetensors."""
+    bank: OptionalFolder = None
+    """Bank to make it with; by default RUN/bank, and the validation images where there is none."""
+    reference: str | None = None
+    """The method that the others are compared with; by default ram+ where it is among them, else the first."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+
 def compare(argv: list[str]) -> None:
     """Write tables, raw curves and figures of the methods side by side, and print the table."""
+    if argv and _is_recipe(argv[0]):
+        compare_recipe(argv)
+        return
     args = parse(
         CompareArgs,
         argv,
         prog="nogs compare",
         description="Iterations to convergence and test accuracy of each method, averaged over attributes and seeds, "
-        "with bootstrap intervals. Writes table.md, attributes.md, comparison.json, curves.json, and figures.",
+        "with confidence intervals. Writes table.md, attributes.md, comparison.json, curves.json, and figures. With a "
+        "recipe (digits, celeba-hq, cub, folder or a .yaml file) in place of the runs, the methods are trained first: "
+        "see nogs compare RECIPE --help.",
     )
+    if not args.runs:
+        raise InputError("nogs compare needs at least one RUN: a folder that nogs train made, or a curves.json.")
+    write_comparison(args.runs, folder=args.out, reference=args.reference)
+
+
+def compare_recipe(argv: list[str]) -> None:
+    """Train methods x seeds of a recipe, then compare them."""
+    args, recipe = parse_with_recipe(
+        CompareRecipeArgs,
+        argv,
+        prog="nogs compare",
+        description="Train methods and seeds of a recipe side by side, from the same images and random numbers, and "
+        "compare them: iterations to convergence, test accuracy at the best validation accuracy, intervals over seeds, "
+        "paired differences; beside them the majority class, and the same features with the whole image seen.",
+    )
+    from nogs.attention.embedders import find_weights
+    from nogs.attention.training import train
+    from nogs.cli.data import begin_run
+    from nogs.cli.train import check_recipe, make
+    from nogs.runtime.device import pick_device
+
+    if not args.methods or not args.seeds:
+        raise InputError("nogs compare needs at least one of --methods and one of --seeds.")
+    if any(seed < 0 for seed in args.seeds):
+        raise InputError(f"--seeds must not be negative, but are {', '.join(map(str, args.seeds))}.")
+    methods: list[str] = list(dict.fromkeys(args.methods))
+    reference = args.reference or ("ram+" if "ram+" in methods else methods[0])
+    pick_device(args.device)
+    check_recipe(recipe, run=args.out)
+    task = args.load(recipe)
+    own = args.out / "sequences"
+    networks = make(
+        task,
+        recipe,
+        methods=methods,
+        seeds=args.seeds,
+        attributes=args.attribute,
+        sequences=args.sequences or (own if own.is_dir() else None),
+        heuristic=_heuristic(args, recipe, task, methods),
+    )
+    begin_run(task, recipe=recipe, run=args.out)
+    train(
+        task,
+        networks,
+        config=recipe.attention,
+        glimpses=recipe.glimpses,
+        folder=args.out / "attention",
+        device=args.device,
+        weights=find_weights(recipe.attention.weights, args.data),
+    )
+    write_comparison([args.out], folder=args.out / "comparison", reference=reference, only=networks)
+
+
+def write_comparison(
+    runs: Sequence[Path],
+    *,
+    folder: Path,
+    reference: str,
+    only: Sequence[Member] | None = None,
+) -> None:
+    """Read the networks of some runs (or `only` some of them), and write and print how they compare."""
     import io
 
     from nogs.attention.comparison import compare as compare_networks
     from nogs.attention.comparison import curves_json, read_run, table, tasks_table
     from nogs.report.learning import convergence_figure, curves_figure
 
-    if not args.runs:
-        raise InputError("nogs compare needs at least one RUN: a folder that nogs train made, or a curves.json.")
-    networks = [network for run in args.runs for network in read_run(run)]
+    networks = [network for run in runs for network in read_run(run)]
+    if only is not None:
+        places = {(member.method, member.attribute, member.seed): n for n, member in enumerate(only)}
+        numbered = [(places.get((_plain(n), n.attribute, n.seed)), n) for n in networks]
+        networks = [n for place, n in sorted(numbered, key=lambda pair: pair[0] or 0) if place is not None]
+        reference = next((n.method for n in networks if _plain(n) == reference), reference)
     methods = sorted({network.method for network in networks})
-    if args.reference not in methods:
-        raise InputError(
-            f"There is no method {args.reference!r} among these; --reference may be {', or '.join(methods)}."
-        )
-    networks.sort(key=lambda network: network.method != args.reference)
-    found = compare_networks(networks, reference=args.reference)
-    write_text(args.out / "curves.json", curves_json(networks))
-    write_json(args.out / "comparison.json", found)
-    write_text(args.out / "table.md", table(found) + "\n")
-    write_text(args.out / "attributes.md", tasks_table(found) + "\n")
+    if reference not in methods:
+        raise InputError(f"There is no method {reference!r} among these; --reference may be {', or '.join(methods)}.")
+    networks.sort(key=lambda network: network.method != reference)
+    found = compare_networks(networks, reference=reference)
+    write_text(folder / "curves.json", curves_json(networks))
+    write_json(folder / "comparison.json", found)
+    write_text(folder / "table.md", table(found) + "\n")
+    write_text(folder / "attributes.md", tasks_table(found) + "\n")
     for name, figure in (("convergence", convergence_figure(found)), ("curves", curves_figure(networks))):
         for kind in ("png", "svg"):
             picture = io.BytesIO()
             figure.savefig(picture, format=kind)
-            write_bytes(args.out / f"{name}.{kind}", picture.getvalue())
+            write_bytes(folder / f"{name}.{kind}", picture.getvalue())
     print(table(found))
-    print(f"\ntables, curves and figures: {args.out}")
+    print(f"\ntables, curves and figures: {folder}")
+
+
+def _heuristic(args: CompareRecipeArgs, recipe: Recipe, task: Task, methods: Sequence[str]) -> Path | None:
+    """The heuristic's map, if a method needs one: as given, as made before, or made now and kept in the run."""
+    from nogs.attention.methods import needs_heuristic
+    from nogs.supervision.heuristic import FILE, save_heuristic
+
+    if args.heuristic is not None or not any(needs_heuristic(method, recipe.attention) for method in methods):
+        return args.heuristic
+    kept = args.out / "heuristic"
+    if (kept / FILE).is_file():
+        return kept
+    from nogs.cli.heuristic import draw, make_map
+    from nogs.posterior.training import FILE as POSTERIOR
+
+    own = args.out / "posterior" / POSTERIOR
+    posterior = args.posterior or (str(own) if own.is_file() else None)
+    if posterior is None:
+        return None  # the method says what it lacks and how to make it
+    bank = args.bank or (args.out / "bank" if (args.out / "bank" / "done.json").is_file() else None)
+    found = make_map(task, recipe, posterior=posterior, bank=bank, data=args.data, cache=args.cache, device=args.device)
+    save_heuristic(found, kept, task=task)
+    if task.space.kind == "categorical":
+        draw(found, task, None, folder=kept)
+    return kept
+
+
+def _plain(network: Learned) -> str:
+    """A network's method without its variant, such as the weight of supervision."""
+    return network.method.partition(",")[0]
+
+
+def _is_recipe(word: str) -> bool:
+    """Whether the first argument names a recipe; a run's folder of such a name is given as ./NAME."""
+    if word.startswith("-"):
+        return False
+    from nogs.recipes import names
+
+    return word in names() or word.endswith((".yaml", ".yml"))

@@ -91,8 +91,9 @@ def predict(argv: list[str]) -> None:
         write_bytes(args.picture, glimpses_sheet(images, answers, grid=model.grid, names=names))
         print(f"Glimpses drawn: {args.picture}", file=sys.stderr)
     if problems:
-        more = f" ({len(problems) - 1} more pictures could not be used.)" if len(problems) > 1 else ""
-        raise InputError(problems[0] + more)
+        others = len(problems) - 1
+        more = "One more picture" if others == 1 else f"{others} more pictures"
+        raise InputError(problems[0] + (f" ({more} could not be used.)" if others else ""))
 
 
 def told(answer: Answer, scales: int) -> str:

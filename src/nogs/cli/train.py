@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from nogs.data import Task
     from nogs.recipes import Recipe
 
-Method = Literal["ram", "ps-nogs"]
+Method = Literal["ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "random", "centre-out"]
+"""As in `nogs.attention.methods`, which brings torch."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,16 @@ class TrainArgs(TaskArgs):
     out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run; a run that was stopped goes on, what is done is skipped."""
     method: tuple[Method, ...] = ("ram",)
-    """One or more of ram (REINFORCE alone) and ps-nogs (partly supervised by near-optimal sequences)."""
+    """One or more: ram (REINFORCE alone), ram+ (the same, pretrained with the heuristic); partly supervised ps-nogs (by
+    near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's); random and centre-out
+    locations, which are not learned."""
     attribute: tuple[str, ...] = ()
     """For tasks with attributes: one or more of them, or all."""
     sequences: OptionalFolder = None
     """Folder of glimpse sequences, as nogs sequences import makes it; ps-nogs needs it."""
+    heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
+    """Map of the heuristic, as nogs sequences heuristic makes it; ps-h1 and ps-h5 need it, and where there is a
+    pretraining all but ram and random."""
     seeds: tuple[int, ...] = ()
     """One or more seeds, a network each; by default the recipe's."""
     device: str = "auto"
@@ -47,12 +54,13 @@ def train(argv: list[str]) -> None:
         description="Train hard-attention networks; every method, attribute and seed is a network of its own, "
         "and all of them train side by side.",
     )
+    from nogs.attention.embedders import find_weights
     from nogs.attention.training import train as train_networks
     from nogs.cli.data import begin_run
     from nogs.runtime.device import pick_device
 
     if not args.method:
-        raise InputError("--method needs at least one of ram and ps-nogs.")
+        raise InputError(f"--method needs at least one of {', '.join(get_args(Method))}.")
     if any(seed < 0 for seed in args.seeds):
         raise InputError(f"--seeds must not be negative, but are {', '.join(map(str, args.seeds))}.")
     pick_device(args.device)
@@ -67,6 +75,7 @@ def train(argv: list[str]) -> None:
         glimpses=recipe.glimpses,
         folder=args.out / "attention",
         device=args.device,
+        weights=find_weights(recipe.attention.weights, args.data),
     )
     print(table(folders))
     print(f"\nnetworks, curves and locations: {args.out / 'attention'}")
@@ -82,7 +91,8 @@ def check_recipe(recipe: Recipe, *, run: Path) -> None:
     before, now = _flat(read_recipe(str(path)).model_dump()), _flat(recipe.model_dump())
     for name in before:
         used = name in ("name", "glimpses") or name.startswith(("data.", "attention."))
-        if used and before[name] != now[name] and name != "attention.save_every":
+        free = ("attention.save_every", "attention.weights", "attention.cache")  # a file is known by its content
+        if used and before[name] != now[name] and name not in free:
             raise InputError(
                 f"{run} was begun with {name} = {before[name]!r}, not {now[name]!r}; choose another --out, or the same "
                 "recipe and flags to go on with it."
@@ -91,30 +101,45 @@ def check_recipe(recipe: Recipe, *, run: Path) -> None:
 
 def members(args: TrainArgs, recipe: Recipe, task: Task) -> list[Member]:
     """The networks that the flags ask for."""
-    from nogs.attention.cohort import Member, check_attribute
-    from nogs.sequences import load_for
+    return make(
+        task,
+        recipe,
+        methods=args.method,
+        seeds=args.seeds,
+        attributes=args.attribute,
+        sequences=args.sequences,
+        heuristic=args.heuristic,
+    )
 
-    attributes: tuple[str | None, ...] = args.attribute or (None,)
-    if attributes == ("all",):
+
+def make(
+    task: Task,
+    recipe: Recipe,
+    *,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    attributes: Sequence[str],
+    sequences: Path | None,
+    heuristic: Path | None,
+) -> list[Member]:
+    """A network for each method, attribute and seed; no seed means the recipe's, `all` every attribute."""
+    from nogs.attention.methods import Inputs, make_members
+
+    chosen: Sequence[str | None] = attributes or (None,)
+    if tuple(attributes) == ("all",):
         if task.space.kind != "bernoulli":
             raise InputError(f"Task {task.name!r} has one categorical label and no attributes; leave --attribute out.")
-        attributes = task.space.names
-    out = []
-    for attribute in attributes:
-        check_attribute(task, attribute)
-        supervision = None
-        if "ps-nogs" in args.method:
-            if args.sequences is None:
-                raise InputError(
-                    "The method ps-nogs needs glimpse sequences: give --sequences DIR, made by nogs sequences import."
-                )
-            supervision = load_for(args.sequences, task=task, attribute=attribute, glimpses=recipe.glimpses)
-        for method in args.method:
-            for seed in args.seeds or (recipe.seed,):
-                weight = recipe.attention.supervision_weight
-                sequences = supervision if method == "ps-nogs" else None
-                out.append(Member(method, seed=seed, attribute=attribute, sequences=sequences, weight=weight))
-    return out
+        chosen = task.space.names
+    return make_members(
+        task,
+        methods,
+        seeds=seeds or (recipe.seed,),
+        attributes=chosen,
+        config=recipe.attention,
+        glimpses=recipe.glimpses,
+        inputs=Inputs(sequences=sequences, heuristic=heuristic),
+        seed=recipe.seed,
+    )
 
 
 def table(folders: list[Path]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nogs.data.config import CELEBA_HQ, CUB, DataConfig
     from nogs.data.splits import read_splits, write_splits
     from nogs.data.task import SPLITS, LabelSpace, Parts, Task
+    from nogs.data.wrap import from_datasets, from_torchvision
 
 __all__ = [
     "CELEBA_HQ",
@@ -27,6 +28,8 @@ __all__ = [
     "Parts",
     "Task",
     "cache_folder",
+    "from_datasets",
+    "from_torchvision",
     "load_task",
     "read_catalogue",
     "read_splits",
@@ -97,6 +100,7 @@ def __getattr__(name: str) -> Any:
 
     homes = {"config": ("CELEBA_HQ", "CUB", "DataConfig"), "splits": ("read_splits", "write_splits")}
     homes["task"] = ("SPLITS", "LabelSpace", "Parts", "Task")
+    homes["wrap"] = ("from_datasets", "from_torchvision")
     for module, names in homes.items():
         if name in names:
             return getattr(import_module(f"nogs.data.{module}"), name)

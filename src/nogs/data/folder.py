@@ -6,9 +6,11 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from PIL import Image
 
 from nogs.data.archives import IMAGE_SUFFIXES, OTHER_SUFFIXES, Entry, hidden, walk
 from nogs.data.catalogue import Catalogue
@@ -19,11 +21,62 @@ from nogs.data.task import LabelSpace
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_text
 
-__all__ = ["catalogue"]
+__all__ = ["Survey", "catalogue", "survey"]
 
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
     ("validation", "val", "valid", "dev"), "validation"
 )
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a folder of pictures looks like: its labels, and the headers of some of its files."""
+
+    images: int
+    classes: Mapping[str, int]  # pictures of each
+    training: int  # pictures that are neither for validation nor for the test
+    sizes: tuple[tuple[int, int], ...]  # (width, height) of the pictures that were looked at and could be read
+    looked_at: int
+
+    @property
+    def side(self) -> int:
+        """The median of the shorter sides, in px."""
+        return int(np.median([min(size) for size in self.sizes]))
+
+    @property
+    def imbalance(self) -> float:
+        """How many times as many pictures the largest class has as the smallest."""
+        return max(self.classes.values()) / min(self.classes.values())
+
+    def smaller_than(self, side: int) -> int:
+        """How many of the pictures looked at have a side of less than `side` px."""
+        return sum(min(size) < side for size in self.sizes)
+
+
+def survey(config: DataConfig, *, data: Path, most: int = 256) -> Survey:
+    """Look at the names of all pictures in `data` and at the headers of at most `most`, spread evenly over them."""
+    found = catalogue(config, data=data)
+    chosen = np.unique(np.linspace(0, len(found.entries) - 1, most).astype(int))
+    sizes = []
+    for place in chosen:
+        try:
+            with Image.open(io.BytesIO(found.entries[place].read())) as picture:
+                sizes.append(picture.size)
+        except Exception:  # Pillow's readers raise many kinds on damaged files, which are named when they are decoded
+            continue
+    if not sizes:
+        raise InputError(
+            f"None of the {len(chosen)} pictures looked at in {data} can be read, such as "
+            f"{found.entries[0].shown}; check --data."
+        )
+    counts = np.bincount(found.labels, minlength=len(found.space.names))
+    return Survey(
+        images=len(found.ids),
+        classes={name: int(number) for name, number in zip(found.space.names, counts)},
+        training=len(found.splits["train"]),
+        sizes=tuple(sizes),
+        looked_at=len(chosen),
+    )
 
 
 def catalogue(config: DataConfig, *, data: Path) -> Catalogue:

@@ -105,9 +105,10 @@ def annotate(
         stage.begin()
     home = folder.parent if attribute is not None else folder
     with one_thread(device):
-        first = first_of_task(task, home / FIRST, open_tools=open_tools, config=config, mark=tools)
+        executor = executor or LocalExecutor()
+        first = first_of_task(task, home / FIRST, open_tools=open_tools, config=config, mark=tools, executor=executor)
         job = Job(open_tools, config, glimpses, seed, column, first, tools)
-        _work(task, ids, job, folder / "blocks", executor=executor or LocalExecutor())
+        _work(task, ids, job, folder / "blocks", executor=executor)
     found = [_read(folder / "blocks", block) for block in blocks(ids, config.images)]
     sequences = _joined(task, ids, found, attribute=attribute, glimpses=glimpses, provenance=provenance or {})
     if config.keep_maps:
@@ -119,17 +120,35 @@ def annotate(
     return sequences
 
 
-def first_of_task(task: Task, path: Path, *, open_tools: Callable[[], Tools], config: DesignConfig, mark: str) -> First:
-    """The first step, from its file if that is of the same making, else computed and kept."""
+def first_of_task(
+    task: Task,
+    path: Path,
+    *,
+    open_tools: Callable[[], Tools],
+    config: DesignConfig,
+    mark: str,
+    executor: Executor | None = None,
+) -> First:
+    """The first step, from its file if that is of the same making, else computed (here, or on a cluster) and kept."""
     if path.exists():
         tensors, about = load_tensors(path)
         if about.get("fingerprint") == mark:
             found = EPEMap(tensors["estimate"], tensors["error"], tensors["tried"])
             return First(tensors["location"], found, int(about["evaluations"]))
-    first = first_step(_opened(mark, open_tools), np.array(task.images[0]), config=config)
+    if executor is None or isinstance(executor, LocalExecutor):
+        executor = LocalExecutor()  # one step is not worth another process
+    ((_, first),) = executor.map(first_of_image, [np.array(task.images[0])], shared=(mark, open_tools, config))
     parts = {"location": first.location, **{name: getattr(first.map, name) for name in ("estimate", "error", "tried")}}
     save_tensors(path, parts, {"fingerprint": mark, "evaluations": str(first.evaluations)})
     return first
+
+
+def first_of_image(image: np.ndarray, job: tuple[str, Callable[[], Tools], DesignConfig]) -> First:
+    """The first step, in whatever process; any image of the task does."""
+    mark, open_tools, config = job
+    tools = _opened(mark, open_tools)
+    with one_thread(tools.device.type):
+        return first_step(tools, image, config=config)
 
 
 def blocks(ids: Sequence[str], size: int) -> list[Block]:

@@ -11,17 +11,18 @@ from typing import Any
 
 import torch
 
-from nogs.bank import load_bank
+from nogs.bank import Bank, load_bank
 from nogs.completion import CompletionConfig, Retrieval
 from nogs.data import DataConfig, Task, load_task
 from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
+from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.store import about_posterior, load_posterior
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 
-__all__ = ["Files", "bank_folder", "check_leaks", "unseen"]
+__all__ = ["Files", "bank_folder", "check_leaks", "fits", "unseen", "worker_device"]
 
 
 @dataclass(frozen=True)
@@ -40,31 +41,41 @@ class Files:
     data: Path | None = None
     cache: Path | None = None
     source: Path | None = None
+    skip_corrupt: bool = False
 
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
         device = worker_device(self.device)
-        posterior = load_posterior(
-            self.posterior,
+        posterior = self.open_posterior(self.posterior, device=device)
+        bytes_ = read_json(self.bank / "done.json")["images"] * self.task.image_size**2 * 3
+        return self.tools(posterior, self.open_bank(device=device, on_gpu=fits(bytes_, device)), device=device)
+
+    def open_posterior(self, path: str | Path, *, device: torch.device) -> NetworkPosterior:
+        """A posterior's file, as this annotation uses it."""
+        return load_posterior(
+            path,
             device=device,
             precision=self.precision,
             chunk=self.design.batch_on(device.type),
             compiled=self.design.compile,
         )
-        # a bank that keeps only numbers makes its images anew, some generators from the task's
-        numbers = read_json(self.bank / "done.json")["config"]["keep"] == "seeds"
-        task = load_task(self.task, data=self.data, cache=self.cache) if numbers else None
-        bank = load_bank(self.bank, device=str(device), on_gpu=self._fits(device), task=task, source=self.source)
-        retrieval = Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed)
-        return Tools(posterior, retrieval, device)
 
-    def _fits(self, device: torch.device) -> bool:
-        """Whether the bank's images leave half of the GPU's memory free."""
-        if device.type != "cuda":
-            return False
-        about = read_json(self.bank / "done.json")
-        needed = about["images"] * self.task.image_size**2 * 3
-        return bool(needed < torch.cuda.mem_get_info(device)[0] / 2)
+    def open_bank(self, *, device: torch.device, on_gpu: bool) -> Bank:
+        """The bank; one that keeps only numbers makes its images anew, some generators from the task's."""
+        numbers = read_json(self.bank / "done.json")["config"]["keep"] == "seeds"
+        task = (
+            load_task(self.task, data=self.data, cache=self.cache, skip_corrupt=self.skip_corrupt) if numbers else None
+        )
+        return load_bank(self.bank, device=str(device), on_gpu=on_gpu, task=task, source=self.source)
+
+    def tools(self, posterior: NetworkPosterior, bank: Bank, *, device: torch.device) -> Tools:
+        """Posterior and bank, joined."""
+        return Tools(posterior, Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed), device)
+
+
+def fits(bytes_: int, device: torch.device) -> bool:
+    """Whether so many bytes of images leave half of a GPU's free memory free."""
+    return device.type == "cuda" and bool(bytes_ < torch.cuda.mem_get_info(device)[0] / 2)
 
 
 def worker_device(name: str) -> torch.device:

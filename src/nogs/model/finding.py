@@ -89,7 +89,7 @@ def _of_run(run: Path, network: str | None, best: Best) -> Found:
     if len(attributes) > 1:
         shown = ", ".join(attributes[:5]) + (" ..." if len(attributes) > 5 else "")
         raise InputError(
-            f"{run} has networks for {len(attributes)} attributes; name one as --network (in Python `network`): {shown}."
+            f"{run} has networks for {len(attributes)} attributes; name one with --network or `network`: {shown}."
         )
     sign = -1 if best == "nll" else 1
     scores = {name: about[name].get("validation") for name in names}

@@ -20,7 +20,7 @@ class Float32Linear(nn.Linear):
 
     def forward(self, x: Float[Tensor, "*batch I"]) -> Float32[Tensor, "*batch O"]:
         """Logits."""
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(x.device.type, enabled=False, cache_enabled=False):
             return F.linear(x.float(), self.weight, self.bias)
 
 

@@ -39,6 +39,8 @@ def make_optimizer(
         parameter.requires_grad_(factor > 0)
         if factor > 0:
             groups.setdefault((parameter.ndim > 1, factor), []).append(parameter)
+    # on a GPU a step is a captured graph, which reads the step size from memory
+    capturable = all(parameter.is_cuda for parameter in parameters.values())
     optimizer = torch.optim.AdamW(
         [
             {"params": members, "factor": factor, "weight_decay": config.weight_decay if matrices else 0.0}
@@ -46,8 +48,11 @@ def make_optimizer(
         ],
         lr=config.learning_rate,
         fused=True,
+        capturable=capturable,
     )
     for group in optimizer.param_groups:
+        if capturable:
+            group["lr"] = torch.tensor(config.learning_rate, device=group["params"][0].device)
         for parameter in group["params"]:
             optimizer.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
@@ -55,3 +60,12 @@ def make_optimizer(
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
     return optimizer
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group its step size."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate * group["factor"])
+        else:
+            group["lr"] = rate * group["factor"]

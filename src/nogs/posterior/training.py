@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +26,13 @@ from nogs.posterior.outcome import write_outcome
 from nogs.posterior.pretraining import Painter
 from nogs.posterior.protocol import distinct
 from nogs.posterior.queries import observed_first, random_pixels, resident, strata
-from nogs.posterior.schedule import learning_rate, make_optimizer
+from nogs.posterior.schedule import learning_rate, make_optimizer, set_rate
 from nogs.posterior.stems import token_size
 from nogs.posterior.store import find_posterior, load_posterior
 from nogs.posterior.tokens import GlimpseTokens
 from nogs.posterior.validation import Validation
 from nogs.runtime import progress, streams
+from nogs.runtime.capture import captured
 from nogs.runtime.device import pick_device, pick_precision
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
@@ -123,7 +125,10 @@ class Trainer:
         if config.teacher is not None:
             self.teacher = load_posterior(config.teacher, task=task, device=device, precision=config.precision)
         self.validate = Validation(self)
-        self.order = torch.zeros(0, dtype=torch.int64, device=device)
+        self.order, self.epoch = torch.zeros_like(self.training), -1
+        self.clock = torch.zeros((), dtype=torch.int64, device=device)
+        """The iteration, as the device counts it."""
+        self.works: dict[bool, Callable[[], None]] = {}
         self.iteration, self.spent, self.rate = 0, 0.0, 0.0
         self.failed: int | None = None
         self.total = torch.zeros((), device=device)
@@ -136,22 +141,32 @@ class Trainer:
         return {**dict(self.network.named_parameters()), **painter}
 
     def step(self) -> None:
-        """One iteration of Adam on Eq. 7."""
-        config, drawn = self.config, self.iteration * self.batch + torch.arange(self.batch, device=self.device)
-        if self.iteration % self.per_epoch == 0 or not len(self.order):
-            key = streams.key(self.seed, "posterior order", step=self.iteration // self.per_epoch)
-            self.order = self.training[streams.permutation(key, len(self.training), self.device)]
-        begin = self.iteration % self.per_epoch * self.batch
-        rows = self.order[begin : begin + self.batch]
+        """One iteration of Adam on Eq. 7, on a GPU as a captured graph."""
+        epoch, painting = self.iteration // self.per_epoch, self.iteration < self.config.pretrain
+        if epoch != self.epoch:
+            key = streams.key(self.seed, "posterior order", step=epoch)
+            self.order.copy_(self.training[streams.permutation(key, len(self.training), self.device)])
+            self.epoch = epoch
+        self.rate = learning_rate(self.config, self.iteration, self.spent)
+        set_rate(self.optimizer, self.rate)
+        if painting not in self.works:
+            self.works[painting] = self._capture(partial(self._work, painting))
+        torch.manual_seed(streams.key(self.seed, "posterior dropout", step=self.iteration))
+        self.works[painting]()
+        self.iteration += 1
+
+    def _work(self, painting: bool) -> None:
+        """What an iteration computes, from the clock on the device: batch, loss, gradient, step."""
+        config, count = self.config, torch.arange(self.batch, device=self.device)
+        drawn = self.clock * self.batch + count
+        rows = self.order[self.clock % self.per_epoch * self.batch + count]
         flip = None
         if config.flip:
             flip = streams.uniform(streams.key(self.seed, "posterior flips"), drawn) < 0.5
-        painting = self.iteration < config.pretrain
         glimpses = config.pretrain_glimpses if painting else self.longest
         counter = drawn[:, None] * glimpses + torch.arange(glimpses, device=self.device)
         key = streams.key(self.seed, "posterior painting" if painting else "posterior locations")
         pixels = random_pixels(key, counter, grid=self.task.grid, locations=config.locations)
-        torch.manual_seed(streams.key(self.seed, "posterior dropout", step=self.iteration))
         seen = self.network.read(self.images, pixels, rows, flip)
         if painting:
             assert self.painter is not None
@@ -172,12 +187,20 @@ class Trainer:
         loss.backward()
         if config.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.optimised, config.clip)
-        self.rate = learning_rate(config, self.iteration, self.spent)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate * group["factor"]
         self.optimizer.step()
         self.total += loss.detach()
-        self.iteration += 1
+        self.clock += 1
+
+    def _capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The work as a graph; what its trial runs changed is put back."""
+        if self.device.type != "cuda":
+            return work
+        changed = [*self.tensors().values(), self.total, self.clock]
+        before = [value.clone() for value in changed]
+        ready = captured(work, self.device)
+        for value, old in zip(changed, before):
+            value.copy_(old)
+        return ready
 
     def run(self, folder: Path) -> None:
         """From the saved state, if there is one, to the last iteration or the end of the time."""
@@ -266,12 +289,23 @@ class Trainer:
             value.copy_(tensors[name])
         for name, value in json.loads(about["counters"]).items():
             setattr(self, name, value)
+        self.clock.fill_(self.iteration)
         progress.say(f"Going on from iteration {self.iteration}.")
 
     def _ask_teacher(self, pixels: Tensor, rows: Tensor, observed: Tensor, flip: Tensor | None) -> Tensor | None:
         if self.teacher is None:
             return None
-        return self.teacher.log_probabilities(self.images, pixels, index=rows, observed=observed, flip=flip)
+        answers, first = [], 0
+        for count, t in self.groups:
+            part = slice(first, first + count)
+            mirrored = None if flip is None else flip[part]
+            answers.append(
+                self.teacher.log_probabilities(
+                    self.images, pixels[part, :t], index=rows[part], observed=observed[part, :t], flip=mirrored
+                )
+            )
+            first += count
+        return torch.cat(answers)
 
 
 def training_rows(task: Task) -> npt.NDArray[np.int64]:

@@ -40,5 +40,14 @@ RECIPE = Recipe(
     ),
     design=DesignConfig(images=64),
     # the paper validates CUB once an epoch of 80 iterations, and takes convergence from the accuracy
-    attention=AttentionConfig(validate_every=80, convergence="accuracy"),
+    attention=AttentionConfig(
+        embedder="vgg",
+        hidden=1024,
+        embedding=1024,
+        learning_rate=5e-5,
+        iterations=16_000,
+        validate_every=80,
+        convergence="accuracy",
+        pretrain_epochs=250,
+    ),
 )

@@ -1,12 +1,28 @@
-"""A folder of pictures of your own: class folders, or images and a CSV of labels; five 24 px glimpses of 128 px."""
+"""A folder of pictures of your own: class folders, or images and a CSV of labels; and its sizes chosen from the data.
+
+`RECIPE` is what `nogs train folder` and the like start from. `nogs run folder` asks `chosen` for sizes that fit the
+pictures and the machine; each one comes with its reason, and none replaces what the user has said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from nogs.attention.config import AttentionConfig
 from nogs.bank.config import BankConfig
 from nogs.completion.config import CompletionConfig
 from nogs.data.config import DataConfig
+from nogs.data.folder import Survey
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
-from nogs.recipes.recipe import Recipe
+from nogs.recipes.recipe import Recipe, validated
+from nogs.runtime.errors import InputError
+
+__all__ = ["RECIPE", "Choice", "chosen"]
 
 RECIPE = Recipe(
     name="folder",
@@ -30,3 +46,181 @@ RECIPE = Recipe(
     design=DesignConfig(),
     attention=AttentionConfig(),
 )
+
+LEAST = 40
+"""Pictures below which there is nothing to learn from, split in five as they must be."""
+
+_SIZES = {"cpu": (32, 48, 64), "gpu": (32, 48, 64, 96, 128, 224)}
+"""Sides that pictures are prepared at, in px."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A field of the recipe, what was chosen for it, and why."""
+
+    field: str
+    value: Any
+    why: str
+
+    @property
+    def flag(self) -> str:
+        """As it is said on a command line."""
+        name = self.field.replace("_", "-")
+        if isinstance(self.value, bool):
+            head, dot, tail = name.rpartition(".")
+            return f"--{name}" if self.value else f"--{head}{dot}no-{tail}"
+        return f"--{name} {self.value}"
+
+
+class _Choices:
+    """Fields as they are chosen, one after the other; what the user gave stays, and later choices follow from it."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = {}
+        self.made: list[Choice] = []
+        for field, value in given.items():
+            try:
+                self.given[field] = _adapter(field).validate_python(value)
+            except ValidationError:  # reported with all other mistakes, once everything is chosen
+                continue
+
+    def __call__(self, field: str, value: Any, why: str) -> Any:
+        if field in self.given:
+            value, why = self.given[field], "as you said"
+        self.made.append(Choice(field, value, why))
+        return value
+
+    def __getitem__(self, field: str) -> Any:
+        return next(choice.value for choice in self.made if choice.field == field)
+
+
+def chosen(
+    base: Recipe, survey: Survey, *, gpu_bytes: int | None, given: Mapping[str, Any]
+) -> tuple[Recipe, list[Choice]]:
+    """`base` with sizes that fit the pictures and the machine; `gpu_bytes` is the GPU's free memory, None without one.
+
+    `given` holds the dotted names of the fields that the user set, with their values.
+    """
+    if survey.images < LEAST:
+        raise InputError(
+            f"There are {survey.images} pictures in {len(survey.classes)} classes, too few to train, to choose and to "
+            f"test on; give at least {LEAST}."
+        )
+    pick = _Choices(given)
+    size, glimpse, locations = _geometry(pick, survey, gpu_bytes)
+    (_for_cpu if gpu_bytes is None else _for_gpu)(pick, survey, glimpse)
+    annotated, length = min(pick["data.annotated"], survey.training // 2), pick["glimpses"]
+    maps = annotated * length * locations * 8
+    kept = "they take little room" if maps <= 64 << 20 else f"they would take {maps >> 20} MiB"
+    pick("design.keep_maps", maps <= 64 << 20, f"maps of the expected posterior entropy, for the report; {kept}")
+    values = base.model_dump(mode="json")
+    for choice in pick.made:
+        *parts, name = choice.field.split(".")
+        place = values
+        for part in parts:
+            place = place[part]
+        place[name] = choice.value
+    return validated(values, source="Recipe 'folder' with sizes for these pictures"), pick.made
+
+
+def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[int, int, int]:
+    """Sides of images and glimpses in px, and the number of locations."""
+    side, sizes = survey.side, _SIZES["cpu" if gpu_bytes is None else "gpu"]
+    why = f"the pictures' shorter sides are {side} px at the median"
+    fitting = [size for size in sizes if size <= side] or [sizes[0]]
+    if side < sizes[0]:
+        why += f", enlarged to the {sizes[0]} px that glimpses need"
+    elif gpu_bytes is None and side > sizes[-1]:
+        why += f"; a CPU manages {sizes[-1]} px"
+    elif gpu_bytes is not None:
+        enough = 128 if survey.images < 20_000 else 224
+        room = [size for size in fitting if survey.images * size**2 * 3 <= gpu_bytes // 2] or [fitting[0]]
+        fitting = [size for size in room if size <= enough]
+        if room[-1] > enough:
+            why += f"; {survey.images:,} pictures are too few to learn from more than {enough} px"
+        elif room[-1] < min(side, sizes[-1]):
+            why += "; all images are kept in the GPU's memory"
+    size = pick("data.image_size", fitting[-1], why)
+    glimpse = pick("data.glimpse", max(2, size // 4), f"a quarter of the side, {(size // 4) ** 2 / size**2:.0%} of it")
+    if count := pick.given.get("data.grid_count"):
+        pick("data.grid_count", count, "")
+        pick("data.grid_spacing", None, "the locations are placed evenly")
+    else:
+        part = 2 if gpu_bytes is None else 4
+        spacing = max(1, glimpse // part)
+        count = (size - glimpse) // spacing + 1
+        why = f"{'half' if part == 2 else 'a quarter of'} a glimpse: {count} x {count} locations"
+        spacing = pick("data.grid_spacing", spacing, why)
+        count = (size - glimpse) // max(1, spacing) + 1
+    return size, glimpse, count**2
+
+
+def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
+    """Networks and numbers for which two cores need minutes, not hours."""
+    pick("glimpses", 4, "each one more is one more search for every annotated image")
+    pick("data.annotated", min(400, survey.training // 5), "images that get a sequence; the others train the posterior")
+    batch = pick("posterior.batch", min(128, survey.training // 4), "as much as a core does at once")
+    epochs = 150 * survey.training // batch
+    iterations = min(max(1500, epochs), 6000)
+    pick("posterior.iterations", iterations, f"{iterations * batch // survey.training} rounds of the training images")
+    network = "a small network over one token a glimpse"
+    pick("posterior.stem", "conv", network)
+    pick("posterior.token", glimpse, network)
+    pick("posterior.width", 96, network)
+    pick("posterior.layers", 3, network)
+    pick("posterior.heads", 4, network)
+    pick("posterior.learning_rate", 1e-3, network)
+    pick("posterior.warmup", iterations // 20, network)
+    pick("posterior.train_glimpses", 8, "with more glimpses than are asked for, small networks learn sooner")
+    pick("posterior.validate_every", max(1, iterations // 20), "20 validations, of which the best counts")
+    generator = pick("bank.generator", "training-images", "a generator wants a GPU; --bank.generator trained makes one")
+    trained = generator == "trained"
+    count = pick("bank.count", 4_000 if trained else 10_000, "a core makes so many in a few minutes")
+    pick("bank.components", min(128, count // 4), "enough for a proposal, whose pixels are compared afterwards")
+    small = "a small generator"
+    pick("bank.trained.autoencoder_width", 16, small)
+    pick("bank.trained.autoencoder_iterations", 1500, small)
+    pick("bank.trained.width", 128, small)
+    pick("bank.trained.depth", 4, small)
+    pick("bank.trained.iterations", 4_000, small)
+    pick("bank.trained.steps", 16, small)
+    kept = pick("completion.kept", 50, "completions of each image and step")
+    pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
+    pick("completion.exact_reach", 1, "px that a bank image may be shifted")
+    pick("design.images", 8, "images annotated together, and lost by a crash")
+    pick("attention.hidden", 128, "units of the network")
+    pick("attention.embedding", 128, "units of the network")
+    pick("attention.learning_rate", 1e-3, "Adam's step size")
+    pick("attention.iterations", 6_000, "the horizon at which both methods are compared")
+
+
+def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
+    """Networks and numbers that keep a GPU busy for minutes to an hour."""
+    pick("glimpses", 5, "as in the paper")
+    pick("data.annotated", min(1_000, survey.training // 5), "images that get a sequence; others train the posterior")
+    batch = pick("posterior.batch", min(512, survey.training // 4), "keeps the GPU busy")
+    iterations = min(max(4_000, 60 * survey.training // batch), 40_000)
+    pick("posterior.iterations", iterations, f"{iterations * batch // survey.training} rounds of the training images")
+    pick("posterior.stem", "conv", "convolutions see edges sooner than one matrix")
+    pick("posterior.token", max(1, glimpse // 2) if glimpse % 2 == 0 else glimpse, "four tokens a glimpse")
+    pick("posterior.width", 384, "a network of some 10 million weights")
+    pick("posterior.layers", 6, "a network of some 10 million weights")
+    pick("posterior.heads", 6, "a network of some 10 million weights")
+    pick("posterior.validate_every", max(1, iterations // 40), "40 validations, of which the best counts")
+    few = survey.training < 2_000
+    why = f"{survey.training:,} training images are too few to train a generator" if few else "trained on these images"
+    pick("bank.generator", "training-images" if few else "trained", why)
+    pick("bank.count", 50_000, "more find closer completions, and cost little on a GPU")
+    pick("design.images", 64, "images annotated together")
+    pick("attention.hidden", 256, "units of the network")
+    pick("attention.embedding", 256, "units of the network")
+    pick("attention.iterations", 20_000, "the horizon at which both methods are compared")
+
+
+def _adapter(field: str) -> TypeAdapter[Any]:
+    """Reads the values of a field, given by its dotted name."""
+    model: Any = Recipe
+    *parts, name = field.split(".")
+    for part in parts:
+        model = model.model_fields[part].annotation
+    return TypeAdapter(model.model_fields[name].annotation)

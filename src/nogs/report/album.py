@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from nogs.attention.cohort import Member, member_labels
-from nogs.attention.comparison import Learned, compare
 from nogs.attention.store import load_network
 from nogs.bank import load_bank
 from nogs.completion import CompletionConfig, Retrieval
@@ -25,6 +24,7 @@ from nogs.report.contents import Network, Run, SequenceSet
 from nogs.report.learning import convergence_figure, curves_figure
 from nogs.report.looking import heatmaps_figure, mean_image
 from nogs.report.maps import epe_figure
+from nogs.report.methods import chosen_networks, compared, learned_in, ordered
 from nogs.report.quality import effective_figure, pixels_figure, policy_figure, posterior_figure, scores_figure
 from nogs.report.rollouts import accuracy_by_glimpse, seen_by_glimpse, trace
 from nogs.report.supervision import sequences_figure
@@ -35,7 +35,7 @@ from nogs.runtime.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Album", "Plate", "compared", "learned_in", "reference_of"]
+__all__ = ["Album", "Plate", "learning_plates", "stored_locations"]
 
 LARGEST_BANK = 200_000
 """Images of a bank that a report still opens, for completions and the walk-through; a larger one takes minutes."""
@@ -93,7 +93,7 @@ class Album:
         if not by_task or grid is None:
             return
         looks = {
-            task: {method: np.concatenate(parts) for method, parts in _ordered(methods).items()}
+            task: {method: np.concatenate(parts) for method, parts in ordered(methods).items()}
             for task, methods in by_task.items()
         }
         mean = None if self.task is None else mean_image(self.task)
@@ -119,11 +119,11 @@ class Album:
         found: dict[str, list[np.ndarray]] = {}
         for network in chosen_networks(self.run, most=12):
             loaded, _ = load_network(network.folder / "best-accuracy.safetensors")
-            trail = trace(loaded, images, ids, locations=_stored(network, self.task, ids))
+            trail = trace(loaded, images, ids, locations=stored_locations(network, self.task, ids))
             labels = member_labels(self.task, Member(network.method, attribute=network.attribute))[rows]
             points = np.stack([seen_by_glimpse(trail.locations, grid), accuracy_by_glimpse(trail, labels)], -1)
             found.setdefault(network.method, []).append(points)
-        curves = {method: [tuple(p) for p in np.mean(all_, 0)] for method, all_ in _ordered(found).items()}
+        curves = {method: [tuple(p) for p in np.mean(all_, 0)] for method, all_ in ordered(found).items()}
         trained = list(curves)
         table = next((t for name, t in _tables(self.run).items() if name.startswith("test")), None)
         if table is not None and self.task.space.kind == "categorical":
@@ -153,7 +153,7 @@ class Album:
                 "How open the policy is at each glimpse",
                 "Entropy of the distribution that the next location is drawn from, on the test images; the band is the "
                 "range over a method's networks. Near zero, the network looks at the same place whatever it has seen.",
-                policy_figure(_ordered(entropies), locations=len(self._grid)),
+                policy_figure(ordered(entropies), locations=len(self._grid)),
                 tuple(network.folder / "evaluation.json" for network in self.run.networks[:1])
                 if len(self.run.networks) == 1
                 else (self.run.folder / "attention",),
@@ -212,8 +212,8 @@ class Album:
         yield Plate(
             "walk-through",
             "The design of one glimpse",
-            "Algorithm 1 laid open (figure 7 of the paper): the first glimpse, the likeliest completions from the bank, "
-            "the posterior's entropy on each if one looked at each location, and the weighted mean of these maps.",
+            "Algorithm 1 laid open (figure 7 of the paper): the first glimpse, the likeliest completions from the "
+            "bank, the posterior's entropy on each if one looked at each location, and the weighted mean of these.",
             boed_figure(self.task, walk),
             (self.run.posterior_file, self.run.folder / "bank" / "done.json"),
         )
@@ -339,50 +339,7 @@ def learning_plates(runs: Sequence[Run]) -> Iterator[Plate]:
         )
 
 
-def learned_in(runs: Sequence[Run]) -> list[Learned]:
-    """The networks of some runs, the reference first; where two runs have the same, the run's name tells them apart."""
-    places: dict[tuple[str, str | None, int], int] = {}
-    for run in runs:
-        for network in run.networks:
-            key = (network.learned.method, network.attribute, network.learned.seed)
-            places[key] = places.get(key, 0) + 1
-    twice = {key[0] for key, count in places.items() if count > 1}
-    out = [
-        replace(n.learned, method=f"{n.learned.method} ({run.name})") if n.learned.method in twice else n.learned
-        for run in runs
-        for n in run.networks
-    ]
-    return sorted(out, key=lambda network: _rank(network.method))
-
-
-def compared(networks: Sequence[Learned]) -> Mapping[str, Any] | None:
-    """The methods side by side, or None where they were trained for different numbers of iterations."""
-    try:
-        return compare(networks, reference=reference_of(networks))
-    except InputError:
-        return None
-
-
-def reference_of(networks: Sequence[Learned]) -> str:
-    """RAM, or the first method where it is not there."""
-    methods = [network.method for network in networks]
-    return next((method for method in methods if method.split()[0].rstrip(",") == "ram"), methods[0])
-
-
-def chosen_networks(run: Run, *, most: int) -> list[Network]:
-    """One network, of the least seed, for each method and task: as many whole tasks as `most` allows, at least one."""
-    by_task: dict[str | None, dict[str, Network]] = {}
-    for network in sorted(run.networks, key=lambda network: network.learned.seed):
-        by_task.setdefault(network.attribute, {}).setdefault(network.learned.method, network)
-    out: list[Network] = []
-    for methods in by_task.values():
-        if out and len(out) + len(methods) > most:
-            break
-        out += sorted(methods.values(), key=lambda network: _rank(network.method))
-    return out
-
-
-def _stored(network: Network, task: Task, ids: Sequence[str]) -> np.ndarray | None:
+def stored_locations(network: Network, task: Task, ids: Sequence[str]) -> np.ndarray | None:
     """The first trajectory of some of the first test images, as the evaluation kept it."""
     found = network.locations()
     if found is None or len(found) != len(task.splits["test"]):
@@ -409,12 +366,3 @@ def _by_attribute(sets: Sequence[SequenceSet]) -> dict[str | None, list[Sequence
     for one in sets:
         out.setdefault(one.sequences.attribute, []).append(one)
     return out
-
-
-def _ordered(by_method: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(sorted(by_method.items(), key=lambda item: _rank(item[0])))
-
-
-def _rank(method: str) -> tuple[int, str]:
-    """RAM and its kin first, then the others by name."""
-    return (0 if method.startswith("ram") else 1, method)

@@ -132,7 +132,6 @@ def read_run(folder: Path) -> Run:
         raise InputError(f"There is no folder {folder}; give the folder of a run.")
     recipe = _recipe(folder)
     bank = folder / "bank" / "done.json"
-    evaluations = sorted((folder / "attention").glob("**/evaluation.json"))
     run = Run(
         folder=folder,
         recipe=recipe,
@@ -142,10 +141,7 @@ def read_run(folder: Path) -> Run:
         bank=_first(bank),
         completions={path: read_json(path) for path in sorted((folder / "bank" / "evaluation").glob("*.json"))},
         sequences=_sequences(folder),
-        networks=tuple(
-            Network(path.parent, read_json(path), learned)
-            for path, learned in zip(evaluations, read_networks(folder) if evaluations else ())
-        ),
+        networks=_networks(folder),
         scores=_scores(folder),
         stages={path: read_json(path) for path in sorted(folder.glob("**/done.json"))},
     )
@@ -182,6 +178,14 @@ def _first(*paths: Path) -> Mapping[str, Any] | None:
     if not isinstance(found, dict):
         raise InputError(f"{path} must hold an object; make it again.")
     return found
+
+
+def _networks(folder: Path) -> tuple[Network, ...]:
+    """The finished networks, RAM and its kin first."""
+    paths = sorted((folder / "attention").glob("**/evaluation.json"))
+    learned = read_networks(folder) if paths else []
+    found = [Network(path.parent, read_json(path), one) for path, one in zip(paths, learned, strict=True)]
+    return tuple(sorted(found, key=lambda n: (not n.method.startswith("ram"), n.method)))
 
 
 def _sequences(folder: Path) -> tuple[SequenceSet, ...]:

@@ -108,7 +108,7 @@ def boxes(axes: Axes, pixels: Int[np.ndarray, "T 2"], side: int, *, scales: int 
             axes.add_patch(Rectangle(corner, wide, wide, fill=False, linewidth=0.8, linestyle=":", edgecolor=colour))
         # numbers of glimpses at the same place stand beside each other
         place = (column + side * (0.15 + 0.24 * again) - 0.5, row + 0.2 * side - 0.5)
-        outline = [withStroke(linewidth=2.5, foreground="black")]
+        outline = [withStroke(linewidth=2.5, foreground="#111111")]  # not ink, which a dark page turns light
         number = axes.text(*place, str(step + 1), ha="center", va="center", clip_on=True, color=colour)
         number.set(fontsize=size, fontweight="bold", path_effects=outline)
 

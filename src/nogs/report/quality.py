@@ -110,8 +110,8 @@ def pixels_figure(
         axes.plot(shares[-1], accuracies[-1], color=style["color"], marker=style["marker"], markersize=6)
     if chance is not None:
         axes.axhline(100 * chance, color="#999999", linewidth=0.9, linestyle=":")
-        text = axes.annotate("majority class", (1, 100 * chance), (-2, 3), xycoords=axes.get_yaxis_transform())
-        text.set(textcoords="offset points", fontsize=8, ha="right")
+        across = axes.get_yaxis_transform()
+        axes.text(0.99, 100 * chance, "majority class", transform=across, fontsize=8, ha="right", va="bottom")
     axes.set(xlabel="pixels seen (%)", ylabel="accuracy (%)")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8.5)

@@ -79,7 +79,7 @@ def walk_through(
 def boed_figure(task: Task, walk: WalkThrough) -> Figure:
     """Four panels from left to right: the glimpses, completions, their maps of entropy, and the mean of these."""
     rows, side = len(walk.samples), task.grid.glimpse
-    figure = new_figure(10.5, max(2.5 * 1.35, 1.35 * rows + 1.2))
+    figure = new_figure(9.4, max(3.2, 1.2 * rows + 0.9))
     parts = figure.add_gridspec(rows, 4, width_ratios=(1.9, 1, 1, 2.5))
     first = figure.add_subplot(parts[:, 0])
     image = task.images[task.position[walk.id]]

@@ -28,8 +28,14 @@ class Precision:
         return torch.bfloat16 if self.name == "bfloat16" else torch.float32
 
     def autocast(self) -> torch.autocast:
-        """Context in which matrix products and convolutions run in `dtype`."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.name == "bfloat16")
+        """Context in which matrix products and convolutions run in `dtype`.
+
+        Weights are cast at every use: autocast would else keep a cast until the context ends, though training has
+        changed the weight since, and a captured graph would keep it for good.
+        """
+        return torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.name == "bfloat16", cache_enabled=False
+        )
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -6,7 +6,9 @@ machine, `ray start --address HEAD:6379` on the others.
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -56,24 +58,21 @@ class RayExecutor:
         numbered = iter(enumerate(items))
         running: dict[Any, tuple[int, str]] = {}
         waiting = False
-        try:
-            while True:
-                # two items for each place of the cluster as it is now, so that none idles and the rest stays here
-                places = self.places()
-                for index, item in islice(numbered, max(0, 2 * max(1, places) - len(running))):
-                    running[remote.remote(item, common)] = index, repr(item)[:200]
-                if not running:
-                    return
-                if not places and not waiting:
-                    progress.say(f"no node of the Ray cluster offers {self._wanted()} now; waiting for one.")
-                waiting = not places
-                done, _ = ray.wait(list(running), num_returns=1, timeout=_PATIENCE)
-                for reference in done:
-                    result = self._result(ray, reference, *running[reference])
-                    yield running.pop(reference)[0], result
-        finally:
-            for reference in running:
-                ray.cancel(reference)
+        # tasks that nobody waits for after an error are left to end: Ray 2.60 may crash where one is cancelled as it ends
+        while True:
+            # two items for each place of the cluster as it is now, so that none idles and the rest stays here
+            places = self.places()
+            for index, item in islice(numbered, max(0, 2 * max(1, places) - len(running))):
+                running[remote.remote(item, common)] = index, repr(item)[:200]
+            if not running:
+                return
+            if not places and not waiting:
+                progress.say(f"no node of the Ray cluster offers {self.wanted} now; waiting for one.")
+            waiting = not places
+            done, _ = ray.wait(list(running), num_returns=1, timeout=_PATIENCE)
+            for reference in done:
+                result = self._result(ray, reference, *running[reference])
+                yield running.pop(reference)[0], result
 
     def share(self, value: R) -> Stored[R]:
         """Put a value into the object store, for as long as the result or a copy of it is somewhere in use."""
@@ -88,22 +87,26 @@ class RayExecutor:
         """How many tasks the cluster has room for, as it is now."""
         return sum(self._fit(node) for node in self._nodes())
 
+    @property
+    def wanted(self) -> str:
+        """What one task takes, in words."""
+        return f"{self.gpus:g} GPU" if self.gpus else f"{self.cpus:g} core"
+
     def has_gpus(self) -> bool:
         """Whether some node of the cluster has a GPU."""
         return any(node["Resources"].get("GPU", 0) >= 1 for node in self._nodes())
 
     def connect(self) -> Any:
         """The module `ray`, connected to the cluster."""
-        # these are read when ray is imported; nothing about a user's work is sent anywhere, and no advice is printed
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a user's work is sent anywhere
         try:
             import ray
         except ImportError:
             raise InputError('The executor ray needs Ray; install it with pip install "nogs[ray]".') from None
         if not ray.is_initialized():
             try:
-                ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
+                _knock(self.address)
+                ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError, OSError) as error:
                 raise InputError(
                     f"There is no Ray cluster at {self.address!r} ({_first_line(error)}); start one with "
@@ -141,8 +144,15 @@ class RayExecutor:
         wanted = [("CPU", self.cpus), ("GPU", self.gpus)]
         return int(min((node["Resources"].get(name, 0) / each for name, each in wanted if each), default=1))
 
-    def _wanted(self) -> str:
-        return f"{self.gpus:g} GPU" if self.gpus else f"{self.cpus:g} core"
+
+def _knock(address: str) -> None:
+    """Raise if nobody listens there: Ray itself would try again for minutes, and then end the process."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        raise ValueError("an address is auto, or HOST:PORT as ray start printed it")
+    socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _first_line(error: Exception) -> str:

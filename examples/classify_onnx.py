@@ -1,0 +1,59 @@
+"""Classify pictures with a file of `nogs export`: numpy, onnxruntime and Pillow, no torch and no nogs.
+
+python classify_onnx.py float32.onnx photo.jpg ... [--sample SEED] [--stop-at 0.95]
+"""
+
+import argparse
+import base64
+import json
+
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageOps
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("model")
+parser.add_argument("pictures", nargs="+")
+parser.add_argument("--sample", type=int, metavar="SEED", help="draw locations instead of taking the most probable")
+parser.add_argument("--stop-at", type=float, default=2.0, metavar="P", help="stop once a label is so probable")
+arguments = parser.parse_args()
+
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(arguments.model, options, providers=["CPUExecutionProvider"])
+about = session.get_modelmeta().custom_metadata_map
+grid, labels, scales = json.loads(about["grid"]), json.loads(about["labels"]), int(about["scales"])
+side, size = grid["glimpse"], (grid["width"], grid["height"])
+first_state, first_locations = (
+    np.frombuffer(base64.b64decode(about[name]), "<f4")[None] for name in ("initial_state", "initial_locations")
+)
+random = None if arguments.sample is None else np.random.default_rng(arguments.sample)
+
+
+def read(image, row, column):
+    """The sensor: the glimpse at a pixel and, with more scales, wider patches around it at half the resolution each."""
+    parts = []
+    for factor in (2**scale for scale in range(scales)):
+        top, left = (pixel - (side * factor - side) // 2 for pixel in (row, column))
+        wide = np.asarray(image.crop((left, top, left + side * factor, top + side * factor)), np.float32)
+        wide = wide.reshape(side, factor, side, factor, 3)
+        parts.append(wide.mean((1, 3)).round().astype(np.uint8))
+    return np.concatenate(parts, -1)[None]
+
+
+for name in arguments.pictures:
+    with Image.open(name) as opened:
+        upright = ImageOps.exif_transpose(opened).convert("RGB")
+        fit = {"crop": ImageOps.fit, "pad": ImageOps.pad, "stretch": Image.Image.resize}[about["fit"]]
+        image = fit(upright, size, Image.Resampling.LANCZOS)
+    state, locations, looked = first_state, first_locations, []
+    for _ in range(int(about["glimpses"])):
+        p = locations[0].astype(float)
+        index = int(p.argmax() if random is None else random.choice(len(p), p=p / p.sum()))
+        row, column = grid["rows"][index // len(grid["columns"])], grid["columns"][index % len(grid["columns"])]
+        looked.append((row, column))
+        inputs = {"state": state, "patch": read(image, row, column), "location": np.array([index])}
+        state, said, locations = session.run(["next_state", "labels", "locations"], inputs)
+        if said.max() >= arguments.stop_at:
+            break
+    print(f"{name}: {labels[int(said.argmax())]}, {said.max():.1%}, glimpses at {looked}")

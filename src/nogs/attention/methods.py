@@ -1,0 +1,177 @@
+"""The methods of the paper and two plain ones, each with what it needs: from names to the networks of a cohort.
+
+| method | where to look is learned from | pretrained with |
+|---|---|---|
+| ram | rewards | uniform locations |
+| ram+ | rewards | the heuristic |
+| ps-nogs | rewards and near-optimal sequences | the heuristic |
+| ps-hgs | rewards and hand-crafted sequences | the heuristic |
+| ps-h1, ps-h5 | rewards and sequences of the heuristic, 1/gamma = 1 or 5 | the heuristic |
+| random | nothing: any location, always | uniform locations |
+| centre-out | nothing: from the centre outwards, always | the heuristic |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from nogs.attention.cohort import Member, check_attribute
+from nogs.attention.config import AttentionConfig
+from nogs.data.task import Task
+from nogs.runtime.errors import InputError
+from nogs.sequences import Sequences, load_for
+from nogs.supervision import (
+    Heuristic,
+    LocationDistribution,
+    centre_out_route,
+    handcrafted,
+    load_heuristic,
+    random_route,
+)
+
+__all__ = ["METHODS", "Inputs", "Method", "make_members", "needs_heuristic", "of_heuristic"]
+
+Method = Literal["ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "random", "centre-out"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+_UNIFORM = ("ram", "random")
+_TEMPERATURES = {"ps-h1": 1.0, "ps-h5": 5.0}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Where a method's inputs lie: near-optimal sequences, and the heuristic's map."""
+
+    sequences: Path | None = None
+    heuristic: Path | None = None
+
+
+def needs_heuristic(method: str, config: AttentionConfig) -> bool:
+    """Whether a method reads the heuristic's map: to be supervised by it, or to be pretrained with it."""
+    return method in _TEMPERATURES or (config.pretrain_epochs > 0 and method not in _UNIFORM)
+
+
+def make_members(
+    task: Task,
+    methods: Sequence[str],
+    *,
+    seeds: Sequence[int],
+    attributes: Sequence[str | None] = (None,),
+    config: AttentionConfig,
+    glimpses: int,
+    inputs: Inputs,
+    seed: int = 0,
+) -> list[Member]:
+    """A network for each attribute, method and seed; a method that lacks its input is refused with how to make it.
+
+    All methods supervise the same images: those of the near-optimal sequences where they are given, else the task's
+    images to annotate. `seed` draws the sequences that are drawn.
+    """
+    for method in methods:
+        _check(method, config, inputs)
+    heuristic = None
+    if any(needs_heuristic(method, config) for method in methods):
+        assert inputs.heuristic is not None
+        heuristic = load_heuristic(inputs.heuristic, task=task)
+    members = []
+    for attribute in attributes:
+        check_attribute(task, attribute)
+        given = None
+        if "ps-nogs" in methods:
+            assert inputs.sequences is not None
+            given = load_for(inputs.sequences, task=task, attribute=attribute, glimpses=glimpses)
+        ids = task.splits.get("annotate", ()) if given is None else given.ids
+        for method in methods:
+            sequences = _sequences(method, task, attribute, ids, given, heuristic, glimpses=glimpses, seed=seed)
+            pretraining = None
+            if config.pretrain_epochs:
+                pretraining = LocationDistribution.uniform(task.grid)
+                if method not in _UNIFORM:
+                    assert heuristic is not None
+                    pretraining = heuristic.distribution(
+                        task, attribute, inverse_temperature=config.inverse_temperature
+                    )
+            route = {"random": random_route, "centre-out": centre_out_route}.get(method)
+            members += [
+                Member(
+                    method,
+                    seed=number,
+                    attribute=attribute,
+                    sequences=sequences,
+                    weight=config.supervision_weight,
+                    pretraining=pretraining,
+                    route=route and route(task.grid, glimpses=glimpses),
+                )
+                for number in seeds
+            ]
+    return members
+
+
+def of_heuristic(
+    kind: str,
+    heuristic: Heuristic,
+    task: Task,
+    ids: Sequence[str],
+    *,
+    attribute: str | None,
+    glimpses: int,
+    seed: int,
+) -> Sequences:
+    """Supervision sequences of ps-h1 or ps-h5: T independent draws of Eq. 17 for each image."""
+    temperature = _TEMPERATURES[kind]
+    return heuristic.distribution(task, attribute, inverse_temperature=temperature).sequences(
+        task,
+        ids,
+        glimpses=glimpses,
+        seed=seed,
+        attribute=attribute,
+        provenance={
+            "method": "heuristic glimpse sequences",
+            "inverse_temperature": temperature,
+            "seed": seed,
+            "map": dict(heuristic.provenance),
+        },
+    )
+
+
+def _check(method: str, config: AttentionConfig, inputs: Inputs) -> None:
+    if method == "ram+" and not config.pretrain_epochs:
+        raise InputError(
+            "The method ram+ differs from ram in its pretraining alone, and this recipe has none; choose ram, or set "
+            "--attention.pretrain-epochs."
+        )
+    if method == "ps-nogs" and inputs.sequences is None:
+        raise InputError(
+            "The method ps-nogs needs glimpse sequences: give --sequences DIR, made by nogs sequences import."
+        )
+    if needs_heuristic(method, config) and inputs.heuristic is None:
+        raise InputError(
+            f"The method {method} needs the heuristic's map: train a posterior with nogs posterior train, make the map "
+            "with nogs sequences heuristic, and give --heuristic DIR."
+        )
+
+
+def _sequences(
+    method: str,
+    task: Task,
+    attribute: str | None,
+    ids: Sequence[str],
+    given: Sequences | None,
+    heuristic: Heuristic | None,
+    *,
+    glimpses: int,
+    seed: int,
+) -> Sequences | None:
+    if not method.startswith("ps-"):
+        return None
+    if method == "ps-nogs":
+        return given
+    if not ids:
+        raise InputError(f"Task {task.name!r} has no images to supervise for {method}; raise data.annotated.")
+    if method == "ps-hgs":
+        return handcrafted(task, ids, glimpses=glimpses, seed=seed)
+    assert heuristic is not None
+    return of_heuristic(method, heuristic, task, ids, attribute=attribute, glimpses=glimpses, seed=seed)

@@ -1,0 +1,233 @@
+"""`Trainer`: the loop that trains a cohort of hard-attention networks, and the state from which it goes on.
+
+A killed run goes on from its last saved state to the same result: batches and random numbers are functions of the
+iteration, and everything else is in the state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nogs.attention.capture import captured
+from nogs.attention.cohort import Cohort, Member
+from nogs.attention.config import AttentionConfig
+from nogs.attention.evaluation import Evaluator
+from nogs.attention.frozen import stand_on
+from nogs.attention.network import Architecture, Networks
+from nogs.attention.objective import objective, supervision_share
+from nogs.attention.trunks import Frozen, set_precision, start_from_imagenet
+from nogs.data.task import Task
+from nogs.runtime import progress
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.memory import keep_freed_memory
+from nogs.runtime.metrics import Metrics
+
+BEST = {"accuracy": 1, "balanced_accuracy": 1, "nll": -1}
+"""What the kept networks are best at on the validation images, and the sign that makes more of it better."""
+
+STATE = "state.safetensors"
+"""The file to go on from, until all networks are trained."""
+
+ELSEWHERE = {"save_every", "weights", "cache"}
+"""Fields that change no result, or whose content counts and not their value."""
+
+LOSSES = ("classification", "reinforce", "baseline", "supervision", "reward")
+
+
+class Trainer:
+    """The networks of a cohort with their optimiser, counters and best versions: all that a state holds."""
+
+    def __init__(
+        self,
+        task: Task,
+        members: Sequence[Member],
+        *,
+        config: AttentionConfig,
+        glimpses: int,
+        device: torch.device,
+        frozen: Frozen | None = None,
+        weights: str = "none",
+    ) -> None:
+        self.config, self.device, self.members, self.frozen = config, device, list(members), frozen
+        if device.type == "cpu":
+            keep_freed_memory()  # a third less time per iteration
+        self.cohort = Cohort(task, members, glimpses=glimpses, batch=config.batch, flip=config.flip, device=device)
+        architecture = Architecture.of(config, grid=task.grid, glimpses=glimpses, labels=self.cohort.classes)
+        architecture = replace(architecture, fixed=any(member.route is not None for member in members))
+        seeds = [member.seed for member in members]
+        self.networks = Networks(architecture, seeds=seeds, embedding=frozen is None).to(device)
+        set_precision(self.networks, config, device)
+        for m, member in enumerate(members):
+            if member.route is not None:
+                assert self.networks.routes is not None
+                self.networks.routes[m] = torch.from_numpy(member.route)
+        if frozen is None:
+            start_from_imagenet(self.networks, weights)
+        else:
+            stand_on(self.networks, frozen, self.cohort, config)
+        if device.type == "cuda" and config.fuse and frozen is None:
+            self.networks.fuse()
+        self.learned = {name: p for name, p in self.networks.named_parameters() if p.requires_grad}
+        self.optimizer = torch.optim.Adam(
+            self.learned.values(), lr=config.learning_rate, fused=True, capturable=device.type == "cuda"
+        )
+        for parameter in self.learned.values():
+            self.optimizer.state[parameter] = {
+                "step": torch.zeros((), device=device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+        self.iteration = torch.zeros((), dtype=torch.int64, device=device)
+        self.weight = torch.tensor([member.weight for member in members], device=device)
+        self.sums = torch.zeros(len(LOSSES), len(members), device=device)
+        self.best = {kind: torch.full((len(members),), -torch.inf, device=device) for kind in BEST}
+        self.best_iteration = {kind: torch.zeros(len(members), dtype=torch.int64, device=device) for kind in BEST}
+        self.best_networks = {kind: {name: p.data.clone() for name, p in self.learned.items()} for kind in BEST}
+        self.failed: dict[int, int] = {}
+        self.whole_image: list[float | None] = [None] * len(members)
+        self.validate = Evaluator(self.networks, self.cohort, "validation", trajectories=config.trajectories)
+
+    def step(self) -> None:
+        """One iteration of Adam on Eq. 8 for every network."""
+        batch = self.cohort.draw(self.iteration)
+        rollout = self.networks(
+            self.cohort.images,
+            batch.rows,
+            uniforms=batch.uniforms,
+            forced=batch.forced,
+            flip=batch.flip,
+            entropies=self.config.entropy_bonus > 0,
+        )
+        losses = objective(
+            rollout,
+            batch.labels,
+            supervised=batch.supervised,
+            weight=self.weight,
+            reward=self.config.reward,
+            entropy_bonus=self.config.entropy_bonus,
+        )
+        self.optimizer.zero_grad(set_to_none=True)
+        losses.total.sum().backward()
+        self.optimizer.step()
+        self.sums += torch.stack([getattr(losses, name).detach() for name in LOSSES])
+        self.iteration += 1
+
+    def run(self, folder: Path) -> None:
+        """From the saved state, if there is one, to the last iteration."""
+        config, state = self.config, folder / STATE
+        self.cohort.start_epoch(0)
+        before = {name: value.clone() for name, value in self.tensors().items()}
+        step = captured(self.step, self.device)
+        for name, value in self.tensors().items():  # capturing ran some iterations
+            value.copy_(before[name])
+        self.load(state)
+        first = int(self.iteration)
+        full_weight = self.weight.clone()
+        with ExitStack() as opened, progress.track("training", total=config.iterations, start=first) as bar:
+            metrics = [
+                opened.enter_context(
+                    Metrics(folder / member.name, resume_after=first or -1, tensorboard=len(self.members) <= 16)
+                )
+                for member in self.members
+            ]
+            for iteration in range(first, config.iterations):
+                if iteration % self.cohort.per_epoch == 0 or iteration == first:
+                    self.cohort.start_epoch(iteration)
+                if config.supervision_schedule != "constant":
+                    self.weight.copy_(full_weight * supervision_share(config, iteration))
+                step()
+                bar.advance()
+                done = iteration + 1
+                if done % config.validate_every == 0 or done == config.iterations:
+                    bar.advance(0, accuracy=self.log(metrics, done))
+                    if len(self.failed) == len(self.members):
+                        break
+                    if done % (config.validate_every * config.save_every) == 0 and done < config.iterations:
+                        self.save(state)
+
+    def log(self, metrics: Sequence[Metrics], iteration: int) -> float:
+        """Validate, keep what is best, write one line a network; returns the mean accuracy."""
+        evaluation = self.validate()
+        scores = evaluation.scores()
+        usage = evaluation.usage(len(self.cohort.task.grid))
+        since = iteration - (iteration - 1) // self.config.validate_every * self.config.validate_every
+        losses = dict(zip(LOSSES, (self.sums / since)))
+        self.sums.zero_()
+        for m in torch.nonzero(~torch.isfinite(sum(losses.values()) + scores["nll"]))[:, 0].tolist():
+            self.failed.setdefault(m, iteration)
+        for kind, sign in BEST.items():
+            value = sign * scores[kind]
+            better = value > self.best[kind]  # never true of NaN
+            self.best[kind] = torch.where(better, value, self.best[kind])
+            self.best_iteration[kind] = torch.where(better, iteration, self.best_iteration[kind])
+            for name, parameter in self.learned.items():
+                chosen = better.view(-1, *(1,) * (parameter.ndim - 1))
+                self.best_networks[kind][name] = torch.where(chosen, parameter.data, self.best_networks[kind][name])
+        columns = {
+            **{f"training_{name}": value for name, value in losses.items()},
+            **{f"validation_{name}": value for name, value in scores.items()},
+            "policy_entropy": evaluation.entropies,
+            "most_common_share": usage.max(-1).values,
+        }
+        lists = {name: value.tolist() for name, value in columns.items()}
+        for m, writer in enumerate(metrics):
+            if self.failed.get(m, iteration) == iteration:
+                writer.log(iteration, **{name: values[m] for name, values in lists.items()})
+        return float(scores["accuracy"].nanmean())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
+        out = {"iteration": self.iteration, "sums": self.sums}
+        for name, parameter in self.learned.items():
+            out[f"network.{name}"] = parameter.data
+            for part, value in self.optimizer.state[parameter].items():
+                out[f"adam.{part}.{name}"] = value
+        for kind in BEST:
+            out[f"best.{kind}"], out[f"best_iteration.{kind}"] = self.best[kind], self.best_iteration[kind]
+            out.update({f"best.{kind}.{name}": value for name, value in self.best_networks[kind].items()})
+        return out
+
+    def fingerprint(self) -> str:
+        """What a state must come from to be continued here."""
+        return state_mark(self.cohort.task, self.members, self.config, self.cohort.glimpses)
+
+    def save(self, path: Path) -> None:
+        """Write the state."""
+        names = ", ".join(member.name for member in self.members)
+        about = {"fingerprint": self.fingerprint(), "failed": json.dumps(self.failed), "networks": names}
+        save_tensors(path, {name: value.cpu() for name, value in self.tensors().items()}, about)
+
+    def load(self, path: Path) -> None:
+        """Continue from a state of these networks, if there is one."""
+        if not path.exists():
+            return
+        tensors, about = load_tensors(path)
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
+        self.failed = {int(m): iteration for m, iteration in json.loads(about["failed"]).items()}
+        progress.say(f"Going on from iteration {int(self.iteration)}.")
+
+    def complain(self) -> None:
+        """Stop with a sentence if any loss became NaN."""
+        if self.failed:
+            m, iteration = next(iter(self.failed.items()))
+            more = f" (and {len(self.failed) - 1} other networks)" if len(self.failed) > 1 else ""
+            raise InputError(
+                f"The loss of {self.members[m].name!r}{more} was not a finite number by iteration {iteration}; the "
+                "best networks before that are kept in its folder; lower --attention.learning-rate, in another --out."
+            )
+
+
+def state_mark(task: Task, members: Sequence[Member], config: AttentionConfig, glimpses: int) -> str:
+    """What a state must come from to be continued."""
+    names = [(member.name, member.fingerprint()) for member in members]
+    return fingerprint(config.model_dump(exclude=ELSEWHERE), task.fingerprint, glimpses, names)

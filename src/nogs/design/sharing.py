@@ -1,0 +1,132 @@
+"""Posterior and bank in the memory of a cluster, so that its nodes need not see the files.
+
+The driver reads and checks both once and puts them into the object store; a worker builds its tools from there, and its
+bank's pixels stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from nogs.bank import Bank
+from nogs.bank.bank import on_device
+from nogs.bank.pca import PCA
+from nogs.bank.store import Images, resident, stored_blocks
+from nogs.design.steps import Tools
+from nogs.design.tools import Files, fits, worker_device
+from nogs.posterior.store import find_posterior
+from nogs.runtime import progress
+from nogs.runtime.files import read_json, write_bytes
+
+__all__ = ["Shared", "Store", "StoredImages", "share"]
+
+_BLOCK = 64 << 20  # bytes of images in one object: few enough that the driver hardly notices
+
+
+class Store(Protocol):
+    """Where values are put for all workers: a `RayExecutor`."""
+
+    def share(self, value: Any) -> Callable[[], Any]:
+        """Something small to send to workers, which is the value when called there."""
+
+    def room(self) -> int:
+        """Bytes that there is room for on every node."""
+
+
+class StoredImages:
+    """Images in several arrays, in order, wherever these lie; implements `Images`."""
+
+    def __init__(self, parts: list[UInt8[np.ndarray, "_ H W 3"]]) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0, *(len(part) for part in parts)])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in px."""
+        return self._parts[0].shape[1], self._parts[0].shape[2]
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, rows: Int64[np.ndarray, " n"]) -> UInt8[Tensor, "n H W 3"]:
+        """The images of these rows, in their order."""
+        out = np.empty((len(rows), *self.size, 3), np.uint8)
+        owner = np.searchsorted(self._starts, rows, side="right") - 1
+        for part in np.unique(owner):
+            mine = owner == part
+            out[mine] = self._parts[part][rows[mine] - self._starts[part]]
+        return torch.from_numpy(out)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is put into the store, as arrays, which a worker reads without a copy."""
+
+    posterior: UInt8[np.ndarray, " bytes"]  # the posterior's file
+    pca: dict[str, Any]
+    codes: np.ndarray  # float16 [N, C]
+    images: list[Callable[[], UInt8[np.ndarray, "n H W 3"]]]
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Opens tools, as `Files` does, from what lies in the store; two are equal if they were made from equal files."""
+
+    files: Files
+    contents: Callable[[], Contents] = field(compare=False)
+
+    def __call__(self) -> Tools:
+        """Posterior and completion, on the worker's device."""
+        device, found = worker_device(self.files.device), self.contents()
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "posterior.safetensors"
+            write_bytes(path, found.posterior.tobytes())
+            posterior = self.files.open_posterior(path, device=device)
+        images: Images = StoredImages([part() for part in found.images])
+        if fits(len(images) * images.size[0] * images.size[1] * 3, device):
+            images = resident(images, device=device)
+        pca = PCA(**{name: _own(value) for name, value in found.pca.items()}).to(device)
+        bank = Bank(images, pca, on_device(_own(found.codes), device), found.about)
+        return self.files.tools(posterior, bank, device=device)
+
+
+def share(files: Files, store: Store) -> Files | Shared:
+    """Put posterior and bank into the store; where they don't fit, the files stay, and every node must see them."""
+    count = read_json(files.bank / "done.json")["images"]
+    file = find_posterior(files.posterior)
+    needed = count * files.task.image_size**2 * 3 + file.stat().st_size
+    if needed > store.room():
+        progress.say(
+            f"posterior and bank ({_gib(needed)}) don't fit the object store of every node ({_gib(store.room())}): "
+            f"each node reads them from {file} and {files.bank} itself."
+        )
+        return files
+    bank = files.open_bank(device=torch.device("cpu"), on_gpu=False)
+    block = max(1, _BLOCK // (files.task.image_size**2 * 3))
+    parts = []
+    with progress.track("sharing the bank", total=count, unit="images") as bar:
+        for rows, images in stored_blocks(bank.images, block=block):
+            parts.append(store.share(images.numpy()))
+            bar.advance(len(rows))
+    pca = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in vars(bank.pca).items()}
+    posterior = np.fromfile(file, np.uint8)
+    return Shared(files, store.share(Contents(posterior, pca, bank.codes.half().numpy(), parts, bank.about)))
+
+
+def _own(value: Any) -> Any:
+    """A tensor of its own from an array that must not be written to; other values as they are."""
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+
+
+def _gib(number: float) -> str:
+    return f"{number / 2**30:.1f} GiB"

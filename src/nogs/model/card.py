@@ -1,0 +1,99 @@
+"""The model card of a packed network: front matter that the hub reads, then plain text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LICENCES = {
+    "celeba-hq": "CelebA-HQ is for non-commercial research; whether weights trained on it may be used otherwise is for "
+    "you to find out from its terms.",
+    "cub": "CUB-200-2011 is for non-commercial research, and its photographs belong to their photographers; whether "
+    "weights trained on it may be used otherwise is for you to find out from its terms.",
+    "digits": "The digits are made from the UCI Optical Recognition of Handwritten Digits that scikit-learn ships.",
+    "folder": "The network was trained on its author's own images: their terms, which this card does not know, apply.",
+}
+_METRICS = {
+    "accuracy": "accuracy, one sampled look",
+    "averaged_accuracy": "accuracy, sampled looks averaged",
+    "greedy_accuracy": "accuracy, most probable locations",
+    "balanced_accuracy": "balanced accuracy",
+    "nll": "negative log-likelihood (nats)",
+    "pixels_seen": "share of the pixels read",
+}
+
+
+def card(config: dict[str, Any], *, licence: str, title: str | None = None) -> str:
+    """README.md of a packed network, from its config.json."""
+    import yaml
+
+    test = config["metrics"].get("test") or {}
+    scores = {name: test[name] for name in _METRICS if isinstance(test.get(name), int | float)}
+    about = config["attribute"] or config["task"]
+    title = title or f"Hard attention for {about}"
+    front: dict[str, Any] = {
+        "library_name": "nogs",
+        "pipeline_tag": "image-classification",
+        "tags": ["hard-attention", "glimpses", "nogs"],
+        "license": licence,
+    }
+    if "accuracy" in scores:
+        result = {
+            "task": {"type": "image-classification"},
+            "dataset": {"name": config["task"], "type": config["task"]},
+            "metrics": [{"type": "accuracy", "value": round(scores["accuracy"], 4), "name": "test accuracy"}],
+        }
+        front["model-index"] = [{"name": title, "results": [result]}]
+    parts = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n",
+        f"# {title}\n",
+        _what(config),
+        _table(scores, config["metrics"].get("validation"), config.get("best")),
+        _use(config),
+        "## Licence\n",
+        f"Weights: {licence if licence != 'other' else 'no licence was stated by who packed them'}. "
+        + _LICENCES.get(str(config["data"].get("kind")), "The terms of the images that it was trained on apply.")
+        + " The software, nogs, is under the MIT licence.\n",
+    ]
+    return "\n".join(parts)
+
+
+def _what(config: dict[str, Any]) -> str:
+    a = config["architecture"]
+    grid = a["grid"]
+    labels = list(config["label2id"])
+    shown = ", ".join(labels[:12]) + (f" and {len(labels) - 12} more" if len(labels) > 12 else "")
+    places = len(grid["rows"]) * len(grid["columns"])
+    wide = f", each with its surround at {a['scales']} scales" if a["scales"] > 1 else ""
+    return (
+        f"A recurrent network that looks at {a['glimpses']} glimpses of {grid['glimpse']} px of an image of "
+        f"{grid['height']} x {grid['width']} px{wide}, chosen by itself among {places} places, "
+        f"and names its class: {shown}. Trained with the method `{config['method']}` on the task "
+        f"`{config['task']}` (seed {config['seed']}, iteration {config['iteration']}).\n"
+    )
+
+
+def _table(scores: dict[str, float], validation: float | None, best: str | None) -> str:
+    if not scores:
+        return "No test scores were recorded.\n"
+    lines = ["## Scores\n", "On the task's test images:\n", "| measure | value |", "|---|---|"]
+    lines += [
+        f"| {_METRICS[name]} | {value:.3f} |" if name == "nll" else f"| {_METRICS[name]} | {value:.1%} |"
+        for name, value in scores.items()
+    ]
+    if validation is not None and best:
+        lines.append(f"\nOf all its iterations, the best by validation {best.replace('_', ' ')} ({validation:.3f}).")
+    return "\n".join(lines) + "\n"
+
+
+def _use(config: dict[str, Any]) -> str:
+    kind = config["data"].get("kind")
+    prepared = {
+        "celeba-hq": "Give it aligned, square faces as in CelebA-HQ.",
+        "cub": "It was trained on birds cropped to 1.5 times their bounding box; crop pictures likewise.",
+    }.get(str(kind), "Pictures are made square and resized as its training images were.")
+    return (
+        "## Use\n\n```python\nimport nogs\n\n"
+        'model = nogs.load("hf://user/repository")  # or the folder that holds this file\n'
+        'answer = model.classify("photo.jpg")\nprint(answer.label, answer.probability, answer.locations)\n```\n\n'
+        f"{prepared} It answers with one of its classes whatever it is shown.\n"
+    )

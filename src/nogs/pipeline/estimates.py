@@ -1,0 +1,131 @@
+"""How long a stage will take, measured on a little of its own work; what a stage's network learns from that is lost.
+
+Every estimate is of this machine as it is now: another program on it makes it wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from nogs.attention.cohort import Member
+from nogs.bank.generators import make_generator
+from nogs.data.catalogue import Catalogue
+from nogs.data.images import decode
+from nogs.data.task import Task
+from nogs.design.steps import Tools, annotate_images, first_step
+from nogs.recipes import Recipe
+
+__all__ = ["attention_seconds", "bank_seconds", "clock", "decoding_seconds", "posterior_seconds", "sequences_seconds"]
+
+
+def clock(seconds: float | None) -> str:
+    """Seconds in words; None is a stage that can't be told beforehand."""
+    if seconds is None:
+        return "a time that its progress will tell"
+    if seconds < 10:
+        return "a few seconds"
+    if seconds < 90:
+        return f"{math.ceil(seconds / 10) * 10} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
+
+
+def decoding_seconds(catalogue: Catalogue, *, workers: int, tried: int = 16) -> float:
+    """All pictures by `workers` processes, from the time of some; unreadable ones cost as much."""
+    chosen = np.unique(np.linspace(0, len(catalogue.entries) - 1, tried).astype(int))
+    began = time.monotonic()
+    for place in chosen:
+        box = None if catalogue.boxes is None else catalogue.boxes[place].tolist()
+        try:
+            decode(catalogue.entries[place].read(), catalogue.how, box)
+        except Exception:  # Pillow's readers raise many kinds; decoding in earnest names the file
+            continue
+    return (time.monotonic() - began) / len(chosen) * len(catalogue.entries) / workers
+
+
+def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> float | None:
+    """All iterations and validations, or the recipe's limit; a network that is compiled first can't be told."""
+    from nogs.posterior.training import Trainer
+
+    config = recipe.posterior
+    if config.compile and device.type == "cuda":
+        return config.seconds
+    trainer = Trainer(task, config=config, glimpses=recipe.glimpses, seed=recipe.seed, device=device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), trainer.precision.active():
+        step = _seconds(trainer.step, device)
+        validation = _seconds(lambda: trainer.validate(), device, times=1)
+    rounds = math.ceil(config.iterations / (config.validate_every or trainer.per_epoch))
+    return min(step * config.iterations + validation * rounds, config.seconds or math.inf)
+
+
+def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, source: Path | None) -> float | None:
+    """Generating the images, and as long again for their codes; a generator that is trained first can't be told."""
+    config = recipe.bank
+    if config.generator == "trained" and source is None:
+        return None
+    generator = make_generator(config, task=task, source=source, device=device)
+    number = min(config.batch, config.count, generator.count or config.count)
+    each = _seconds(lambda: generator.generate(np.arange(number), seed=config.seed), device, times=1) / number
+    return 2 * each * config.count
+
+
+def sequences_seconds(
+    recipe: Recipe, task: Task, ids: Sequence[str], *, tools: Tools, workers: int, attribute: int | None
+) -> float:
+    """All images by `workers`, from two of them and the task's first step."""
+    few = ids[: min(2, len(ids))]
+    began = time.monotonic()
+    first = first_step(tools, np.array(task.images[0]), config=recipe.design)
+    between = time.monotonic()
+    annotate_images(
+        tools,
+        np.array(task.images[task.rows(few)]),
+        few,
+        first=first,
+        config=recipe.design,
+        glimpses=recipe.glimpses,
+        attribute=attribute,
+        seed=recipe.seed,
+    )
+    each = (time.monotonic() - between) / len(few)
+    blocks = math.ceil(len(ids) / recipe.design.images)
+    share = min(workers, blocks)
+    return between - began + each * len(ids) / share
+
+
+def attention_seconds(recipe: Recipe, task: Task, members: Sequence[Member], *, device: torch.device) -> float | None:
+    """All iterations and validations of the networks side by side; what is pretrained first can't be told."""
+    from nogs.attention.training import Trainer, pick
+
+    config = recipe.attention
+    if config.pretrain_epochs or config.embedder == "vgg":
+        return None
+    plain = config.model_copy(update={"fuse": False})  # compiling would take longer than all that is measured here
+    with pick(plain, device).active():
+        trainer = Trainer(task, members, config=plain, glimpses=recipe.glimpses, device=device)
+        trainer.cohort.start_epoch(0)
+        step = _seconds(trainer.step, device)
+        validation = _seconds(lambda: trainer.validate(), device, times=1)
+    return step * config.iterations + validation * math.ceil(config.iterations / config.validate_every)
+
+
+def _seconds(work: Callable[[], object], device: torch.device, *, times: int = 3) -> float:
+    """Mean time of some calls after a first one, which is slower than the rest."""
+    work()
+    _finish(device)
+    began = time.monotonic()
+    for _ in range(times):
+        work()
+    _finish(device)
+    return (time.monotonic() - began) / times
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

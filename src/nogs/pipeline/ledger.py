@@ -1,0 +1,81 @@
+"""What each stage of a run was made from, by name, so that one line can say why it is made again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json, write_json
+from nogs.runtime.fingerprint import fingerprint
+
+__all__ = ["Ledger"]
+
+FILE = "run.json"
+
+
+class Ledger:
+    """`run.json` of a run: for each stage the fields and inputs that its product came from.
+
+    A stage whose fields or inputs changed is moved out of the run, into the folder beside it that ends in `.before`:
+    nothing that took time is lost.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.path = Path(run), Path(run) / FILE
+        found = read_json(self.path) if self.path.exists() else {}
+        if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
+            raise InputError(f"{self.path} is not the record of a run; delete it, or choose another --out.")
+        self.entries: dict[str, dict[str, Any]] = found
+
+    def mark(self, stage: str) -> str:
+        """Fingerprint of what a stage was made from, as an input of the next."""
+        return fingerprint(self.entries[stage])
+
+    def enter(self, stage: str, made_from: Mapping[str, Any]) -> str | None:
+        """Note what a stage is made from now; where it differs, move its product aside and say in one line why."""
+        now = _flat(made_from)
+        before = self.entries.get(stage)
+        why = None
+        if before is not None and before != now:
+            why = f"{stage}: {_difference(before, now)}; done again" + self._move(stage, fingerprint(before))
+        self.entries[stage] = now
+        write_json(self.path, self.entries)
+        return why
+
+    def _move(self, stage: str, mark: str) -> str:
+        folder = self.run / stage
+        if not folder.exists():
+            return "."
+        aside = self.run.with_name(f"{self.run.name}.before") / f"{stage}-{mark}"
+        number = 1
+        while aside.exists():
+            number, aside = number + 1, aside.with_name(f"{stage}-{mark}-{number + 1}")
+        try:
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(aside)
+        except OSError as error:
+            raise InputError(f"Cannot move {folder} to {aside} ({error.strerror}); choose another --out.") from error
+        return f", the former is kept in {aside}."
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The first field that differs, and how many more do."""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    first = names[0]
+    more = f" and {len(names) - 1} more fields differ" if len(names) > 1 else ""
+    if first.startswith("from "):
+        return f"made {first} that changed{more}"
+    return f"{first} was {before.get(first)!r} and is {now.get(first)!r}{more}"
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested fields by their dotted names, as JSON gives them back."""
+    out: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            out.update(_flat(item, f"{prefix}{name}."))
+        else:
+            out[f"{prefix}{name}"] = list(item) if isinstance(item, tuple) else item
+    return out

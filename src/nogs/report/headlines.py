@@ -1,0 +1,115 @@
+"""What the page says first: a few numbers of a run in large type; and the commands that make it anew."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nogs.report.contents import Run
+from nogs.report.tables import Link, percent, quoted_table
+from nogs.runtime.files import read_json
+
+__all__ = ["Headline", "commands", "headlines"]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A number in large type, what it is, and its file."""
+
+    number: str
+    what: str
+    href: str
+
+
+def headlines(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, comparison_file: Path) -> list[Headline]:
+    """What one wants to know first, of the parts that are there."""
+    out = _networks(run, comparison, link, comparison_file) if run.networks else []
+    known = quoted_table(run.posterior or {})
+    if known:
+        what = f"right answers of the posterior after {known[-1]['glimpses']} random glimpses"
+        out.append(Headline(percent(known[-1]["accuracy"]), what, link(run.folder / "posterior" / "evaluation.json")))
+    for one in run.sequences[:1]:
+        entropy = one.sequences.entropy_before
+        what = f"{one.name} sequences of {one.sequences.length} glimpses"
+        if len(run.sequences) > 1:
+            what += f", and {len(run.sequences) - 1} more sets"
+        if entropy is not None:
+            what += f"; entropy from {entropy[:, 0].mean():.2f} to {entropy[:, -1].mean():.2f} nats before the last"
+        out.append(Headline(f"{len(one.sequences):,}", what, link(one.folder / "sequences.jsonl")))
+    if run.bank is not None:
+        what = f"images in the bank; its codes hold {run.bank['explained_variance']:.0%} of their variance"
+        out.append(Headline(f"{run.bank['images']:,}", what, link(run.folder / "bank" / "done.json")))
+    return out
+
+
+def _networks(run: Run, comparison: Mapping[str, Any] | None, link: Link, comparison_file: Path) -> list[Headline]:
+    by_method: dict[str, list[float]] = {}
+    for network in run.networks:
+        by_method.setdefault(network.learned.method, []).append(network.learned.test["accuracy"])
+    best = max(by_method, key=lambda method: float(np.mean(by_method[method])))
+    own = [network for network in run.networks if network.learned.method == best]
+    home = link(own[0].folder / "evaluation.json" if len(own) == 1 or comparison is None else comparison_file)
+    several = f", mean of {len(own)} networks" if len(own) > 1 else ""
+    majority = percent(float(np.mean([network.learned.majority for network in own])))
+    seen = percent(float(np.mean([network.test["pixels_seen"] for network in own])))
+    accuracy = percent(float(np.mean(by_method[best])))
+    out = [
+        Headline(accuracy, f"test accuracy of {best}{several} (majority class {majority})", home),
+        Headline(seen, "of an image's pixels seen", link(own[0].folder / "evaluation.json")),
+    ]
+    if comparison is not None and len(comparison["methods"]) > 1:
+        reference = comparison["reference"]
+        reached = {method: found["mean"]["reached"][0] for method, found in comparison["methods"].items()}
+        others = [method for method, value in reached.items() if method != reference and math.isfinite(value)]
+        if others and math.isfinite(reached[reference]):
+            fastest = min(others, key=reached.__getitem__)
+            what = f"iterations until {fastest} is as good as {reference} at its best ({reached[reference]:,.0f})"
+            out.append(Headline(f"{reached[fastest]:,.0f}", what, link(comparison_file)))
+    return out
+
+
+def commands(run: Run, *, report: Sequence[Path], out: Path) -> list[str]:
+    """Commands that make a run like this one anew in the folder AGAIN, from its recipe, and then this page."""
+    recipe = shlex.quote((run.folder / "recipe.yaml").as_posix())
+    data = "" if run.data is None or run.data.kind == "digits" else " --data DATA"
+    end = f"{data} --out AGAIN"
+    lines = []
+    if run.posterior is not None:
+        lines.append(f"nogs posterior train {recipe}{end}")
+    if run.bank is not None:
+        lines.append(f"nogs bank build {recipe}{end}")
+    annotated = [one for one in run.sequences if "evaluations" in one.done]
+    if annotated and run.posterior is not None and run.bank is not None:
+        attribute = _flag("attribute", {one.sequences.attribute for one in annotated})
+        lines.append(f"nogs annotate {recipe}{attribute}{_images(run, annotated[0].sequences.ids)}{end}")
+    if run.networks:
+        methods = " ".join(dict.fromkeys(network.method for network in run.networks))
+        seeds = " ".join(map(str, sorted({network.learned.seed for network in run.networks})))
+        supervised = any(network.method.startswith("ps-") for network in run.networks)
+        home = f" --sequences {'AGAIN/sequences' if annotated else 'SEQUENCES'}" if supervised else ""
+        attribute = _flag("attribute", {network.attribute for network in run.networks})
+        lines.append(f"nogs train {recipe} --method {methods} --seeds {seeds}{attribute}{home}{end}")
+    runs = shlex.join(path.as_posix() for path in report)
+    return [*lines, f"nogs report {runs}{data} --out {shlex.quote(out.as_posix())}"]
+
+
+def _images(run: Run, ids: Sequence[str]) -> str:
+    """Which of the images to annotate were annotated, if not all of them."""
+    path = run.folder / "data" / "splits.json"
+    every = read_json(path)["splits"]["annotate"] if path.is_file() else list(ids)
+    if list(ids) == every or ids[0] not in every:
+        return ""
+    first = every.index(ids[0])
+    span = list(ids) == every[first : first + len(ids)]
+    return f" --images {f'{first}:{first + len(ids)}' if span else shlex.quote(','.join(ids))}"
+
+
+def _flag(name: str, values: set[str | None]) -> str:
+    given = sorted(value for value in values if value)
+    return f" --{name} {shlex.join(given)}" if given else ""

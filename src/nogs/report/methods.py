@@ -1,0 +1,67 @@
+"""Methods side by side in reports: their order, their networks over several runs, and which of many are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from nogs.attention.comparison import Learned, compare
+from nogs.report.contents import Network, Run
+from nogs.runtime.errors import InputError
+
+__all__ = ["chosen_networks", "compared", "learned_in", "ordered", "reference_of"]
+
+Value = TypeVar("Value")
+
+
+def learned_in(runs: Sequence[Run]) -> list[Learned]:
+    """The networks of some runs, the reference first; where two runs have the same, the run's name tells them apart."""
+    places: dict[tuple[str, str | None, int], int] = {}
+    for run in runs:
+        for network in run.networks:
+            key = (network.learned.method, network.attribute, network.learned.seed)
+            places[key] = places.get(key, 0) + 1
+    twice = {key[0] for key, count in places.items() if count > 1}
+    out = [
+        replace(n.learned, method=f"{n.learned.method} ({run.name})") if n.learned.method in twice else n.learned
+        for run in runs
+        for n in run.networks
+    ]
+    return sorted(out, key=lambda network: _rank(network.method))
+
+
+def compared(networks: Sequence[Learned]) -> Mapping[str, Any] | None:
+    """The methods side by side, or None where they were trained for different numbers of iterations."""
+    try:
+        return compare(networks, reference=reference_of(networks))
+    except InputError:
+        return None
+
+
+def reference_of(networks: Sequence[Learned]) -> str:
+    """RAM, or the first method where it is not there."""
+    methods = [network.method for network in networks]
+    return next((method for method in methods if method.split()[0].rstrip(",") == "ram"), methods[0])
+
+
+def chosen_networks(run: Run, *, most: int) -> list[Network]:
+    """One network, of the least seed, for each method and task: as many whole tasks as `most` allows, at least one."""
+    by_task: dict[str | None, dict[str, Network]] = {}
+    for network in sorted(run.networks, key=lambda network: network.learned.seed):
+        by_task.setdefault(network.attribute, {}).setdefault(network.learned.method, network)
+    out: list[Network] = []
+    for methods in by_task.values():
+        if out and len(out) + len(methods) > most:
+            break
+        out += sorted(methods.values(), key=lambda network: _rank(network.method))
+    return out
+
+
+def ordered(by_method: Mapping[str, Value]) -> dict[str, Value]:
+    """The same with RAM and its kin first, then the others by name."""
+    return dict(sorted(by_method.items(), key=lambda item: _rank(item[0])))
+
+
+def _rank(method: str) -> tuple[int, str]:
+    return (0 if method.startswith("ram") else 1, method)

@@ -1,0 +1,288 @@
+"""`write_report`: one self-contained HTML page about one or several runs, with its figures as files beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from nogs.data import read_splits
+from nogs.data.config import DataConfig
+from nogs.data.task import Task
+from nogs.report.album import Album, Plate, learning_plates
+from nogs.report.contents import Run, read_run
+from nogs.report.gallery import gallery
+from nogs.report.headlines import commands, headlines
+from nogs.report.methods import compared, learned_in
+from nogs.report.pictures import Picture, save_figure
+from nogs.report.tables import Table, methods_table, runs_table, tables
+from nogs.runtime import progress
+from nogs.runtime.device import versions
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import plain, read_text, write_json, write_text
+
+__all__ = ["LARGEST", "Loader", "write_report"]
+
+LARGEST = 15_000_000
+"""Bytes of a page; the gallery shrinks until it fits."""
+Loader = Callable[[DataConfig], Task | None]
+"""Brings the images of a run's task, or None where they are not at hand."""
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A plate as the template draws it."""
+
+    anchor: str
+    title: str
+    caption: str
+    picture: Picture
+    sources: tuple[tuple[str, str], ...]
+    png: str
+    svg: str
+
+    @property
+    def wide(self) -> bool:
+        return self.picture.width > 900 or self.picture.width > 2.2 * self.picture.height
+
+
+def write_report(
+    runs: Sequence[Path],
+    *,
+    out: Path | None = None,
+    task: Task | Loader | None = None,
+    images: int = 12,
+    device: str = "auto",
+) -> Path:
+    """Write a page about `runs` to the file `out`, by default RUN/report.html (of several runs, beside the first).
+
+    `task` is the runs' task, or a function that loads one: without images there is no gallery. At most `images` with
+    sequences and as many test images go into it. Figures are also written as PNG and SVG into a folder named like the
+    page, with `comparison.json`, the numbers of the methods side by side. Returns the page's path.
+    """
+    if not runs:
+        raise InputError("A report needs at least one RUN: a folder that nogs run, nogs train or another command made.")
+    if images < 0:
+        raise InputError(f"The number of images must not be negative, but is {images}.")
+    if len({Path(folder).resolve() for folder in runs}) < len(runs):
+        raise InputError("A run was given twice; give each once.")
+    found = [read_run(Path(folder)) for folder in runs]
+    if out is None:
+        out = found[0].folder / "report.html" if len(found) == 1 else found[0].folder.parent / "report.html"
+    page = _Page(found, [_task_of(run, task) for run in found], Path(out), device)
+    text = page.render(images)
+    while len(text.encode()) > LARGEST and images > 0:
+        images //= 2
+        text = page.render(images)
+    write_text(page.out, text)
+    return page.out
+
+
+class _Page:
+    """Figures and numbers of some runs, made once; rendered for a number of gallery images."""
+
+    def __init__(self, runs: Sequence[Run], tasks: Sequence[Task | None], out: Path, device: str) -> None:
+        self.runs, self.tasks, self.out = list(runs), list(tasks), out
+        self.folder = out.with_suffix("")
+        if self.folder == out:
+            raise InputError(f"The page {out} needs a name that ends in .html.")
+        several = len(self.runs) > 1
+        slugs = _slugs(run.name for run in self.runs)
+        self.prefixes = [f"{slug}-" if several else "" for slug in slugs]
+        self.comparison_files = [self.folder / f"{prefix}comparison.json" for prefix in self.prefixes]
+        with progress.track("drawing the report", total=None, unit="figures") as bar:
+            self.sections = [
+                self._section(run, task, prefix, file, device, bar.advance)
+                for run, task, prefix, file in zip(self.runs, self.tasks, self.prefixes, self.comparison_files)
+            ]
+            self.comparison = self._side_by_side(bar.advance) if several else None
+
+    def render(self, images: int) -> str:
+        """The page's text."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(
+            loader=PackageLoader("nogs.report", "template"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=StrictUndefined,
+        )
+        template = Path(__file__).with_name("template")
+        looks = self._gallery(images)
+        names = [("Side by side", "comparison")] if self.comparison else [("Results", "results")]
+        names += [("Gallery", "gallery")] if looks else []
+        if self.comparison:
+            names += [(run.name, section["anchor"]) for run, section in zip(self.runs, self.sections)]
+        else:
+            parts = (("Figures", "figures", "plates"), ("Tables", "tables", "tables"))
+            names += [(name, anchor) for name, anchor, part in parts if self.sections[0][part]]
+            names.append(("Reproduce", "reproduce"))
+        return environment.get_template("page.html.j2").render(
+            title=self._title(),
+            runs=self.sections,
+            comparison=self.comparison,
+            nav=names,
+            gallery=_inert(looks) if looks else None,
+            css=read_text(template / "page.css"),
+            js=read_text(template / "page.js"),
+            versions=versions(),
+            time=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        )
+
+    def _title(self) -> str:
+        if len(self.runs) == 1:
+            return (
+                f"{self.runs[0].name}: {self.runs[0].task}"
+                if self.runs[0].name != self.runs[0].task
+                else self.runs[0].name
+            )
+        return f"{', '.join(run.name for run in self.runs[:-1])} and {self.runs[-1].name}"
+
+    def _section(
+        self, run: Run, task: Task | None, prefix: str, file: Path, device: str, advance: Callable[[], None]
+    ) -> dict[str, Any]:
+        comparison = compared(learned_in([run])) if run.networks else None
+        if comparison is not None:
+            write_json(file, comparison)
+        every = tables(run, comparison, link=self.link, comparison_file=file)
+        first = [table for table in every if table.id in ("methods", "networks")][:1]
+        return {
+            "name": run.name,
+            "anchor": f"run-{prefix.rstrip('-')}" if prefix else "results",
+            "prefix": prefix,
+            "about": _about(run, task),
+            "headlines": headlines(run, comparison, link=self.link, comparison_file=file),
+            "absent": _absent(run, task),
+            "first_tables": first,
+            "tables": [table for table in every if table not in first],
+            "plates": [self._shown(plate, prefix, advance) for plate in Album(run, task, device=device).plates()],
+            "recipe": read_text(run.folder / "recipe.yaml") if run.recipe else "",
+            "recipe_href": self.link(run.folder / "recipe.yaml"),
+            "needs_data": run.data is not None and run.data.kind != "digits",
+            "commands": commands(run, report=[one.folder for one in self.runs], out=self.out),
+        }
+
+    def _side_by_side(self, advance: Callable[[], None]) -> dict[str, Any]:
+        networks = learned_in(self.runs)
+        found = compared(networks) if networks else None
+        file = self.folder / "comparison.json"
+        shown: list[Table] = [
+            runs_table(self.runs, [f"#{section['anchor']}" for section in self.sections], link=self.link)
+        ]
+        note = ""
+        if found is not None:
+            write_json(file, found)
+            shown.append(methods_table(found, self.link(file)))
+        elif networks:
+            note = (
+                "These networks were trained for different numbers of iterations, so their iterations to convergence "
+                "are not compared."
+            )
+        plates = [self._shown(plate, "all-", advance) for plate in learning_plates(self.runs)]
+        return {"tables": shown, "note": note, "plates": plates}
+
+    def _shown(self, plate: Plate, prefix: str, advance: Callable[[], None]) -> _Shown:
+        name = f"{prefix}{plate.name}"
+        picture = save_figure(plate.figure, self.folder, name)
+        advance()
+        return _Shown(
+            anchor=f"figure-{name}",
+            title=plate.title,
+            caption=plate.caption,
+            picture=picture,
+            sources=tuple((_short(path), self.link(path)) for path in plate.sources[:4]),
+            png=self.link(self.folder / f"{name}.png"),
+            svg=self.link(self.folder / f"{name}.svg"),
+        )
+
+    def _gallery(self, images: int) -> dict[str, Any] | None:
+        if not images:
+            return None
+        known = [(run, task) for run, task in zip(self.runs, self.tasks) if task is not None]
+        return gallery(known, images=images, link=self.link) if known else None
+
+    def link(self, path: Path) -> str:
+        """The address of a file, relative to the page."""
+        return quote(os.path.relpath(path.resolve(), self.out.resolve().parent).replace(os.sep, "/"))
+
+
+def _task_of(run: Run, task: Task | Loader | None) -> Task | None:
+    if run.data is None or task is None:
+        return None
+    found = task if isinstance(task, Task) else task(run.data)
+    if found is None:
+        return None
+    # the run's own splits: drawn again from a folder that has changed, they would show training images as test images
+    return read_splits(found, run.folder / "data") if (run.folder / "data" / "splits.json").is_file() else found
+
+
+def _about(run: Run, task: Task | None) -> str:
+    """What was run, in a sentence or two."""
+    parts = []
+    if task is not None:
+        kind = "classes" if task.space.kind == "categorical" else "attributes"
+        parts.append(f"{len(task.ids):,} images of {task.grid.width} px with {len(task.space.names)} {kind}")
+    if run.data is not None and "glimpses" in run.recipe:
+        grid = run.data.grid
+        share = grid.glimpse**2 / (grid.height * grid.width)
+        parts.append(
+            f"{run.recipe['glimpses']} glimpses of {grid.glimpse} px, each {share:.1%} of the image, at "
+            f"{len(grid):,} locations"
+        )
+    if run.networks:
+        methods = ", ".join(dict.fromkeys(network.method for network in run.networks))
+        number = len(run.networks)
+        parts.append(f"{number} network{'' if number == 1 else 's'} ({methods})")
+    text = "; ".join(parts)
+    return f"Task {run.task}: {text}." if text else f"Task {run.task}."
+
+
+def _absent(run: Run, task: Task | None) -> list[str]:
+    """What this run does not have, so that nobody looks for it."""
+    lines = []
+    makers = {
+        "posterior": "nogs posterior train",
+        "bank": "nogs bank build",
+        "sequences": "nogs annotate",
+        "networks": "nogs train",
+    }
+    missing = [name for name, there in run.has.items() if not there]
+    if missing:
+        named = ", ".join(f"{name} ({makers[name]})" for name in missing)
+        lines.append(f"Not in this run: {named}.")
+    if task is None:
+        lines.append("The images were not at hand (--data), so there is no gallery and no figure that shows images.")
+    annotated = [one for one in run.sequences if "evaluations" in one.done]
+    if annotated and not any((one.folder / "maps.safetensors").is_file() for one in annotated):
+        lines.append(
+            "Maps of expected posterior entropy were not kept, apart from the first; --design.keep-maps of nogs "
+            "annotate keeps them."
+        )
+    return lines
+
+
+def _inert(value: Any) -> str:
+    """JSON that can't end the script element that holds it."""
+    return json.dumps(value, default=plain, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _slugs(names: Iterable[str]) -> list[str]:
+    """Names fit for files and anchors, all different."""
+    out: list[str] = []
+    for name in names:
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "run"
+        while slug in out:
+            slug += "-again"
+        out.append(slug)
+    return out
+
+
+def _short(path: Path) -> str:
+    return "/".join(path.parts[-2:]) if path.suffix else path.name

@@ -1,0 +1,230 @@
+"""Tables of the page, each number with the file it came from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nogs.report.contents import Run
+
+__all__ = ["Cell", "Link", "Table", "methods_table", "percent", "quoted_table", "runs_table", "tables"]
+
+Link = Callable[[Path], str]
+"""The page's address of a file."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table's entry: its text, what it is sorted by, and its file."""
+
+    text: str
+    value: float | str
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that sorts; `note` is what must be said about it."""
+
+    id: str
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[Cell]] = field(default_factory=list)
+    note: str = ""
+
+
+def tables(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, comparison_file: Path) -> list[Table]:
+    """Every table that this run has."""
+    out = []
+    if comparison is not None and len(comparison["methods"]) > 1:
+        out.append(methods_table(comparison, link(comparison_file)))
+    for make in (_networks, _sequences, _posterior, _completions, _stages):
+        table = make(run, link)
+        if table.rows:
+            out.append(table)
+    return out
+
+
+def methods_table(comparison: Mapping[str, Any], href: str) -> Table:
+    """The methods side by side, with 95 % intervals."""
+    names = {
+        "accuracy": "test accuracy",
+        "balanced_accuracy": "balanced accuracy",
+        "nll": "NLL (nats)",
+        "converged": "converged at",
+        "reached": f"as good as {comparison['reference']}'s best at",
+    }
+    rows = []
+    for method, found in comparison["methods"].items():
+        cells = [Cell(method, method), Cell(str(found["networks"]), found["networks"], href)]
+        for name in names:
+            mean, low, high = found["mean"][name]
+            text = _measure(name, mean)
+            if math.isfinite(mean) and low != high:
+                text += f" [{_measure(name, low)}, {_measure(name, high)}]"
+            cells.append(Cell(text, _sortable(mean), href))
+        rows.append(cells)
+    note = (
+        f"Means over tasks and seeds at one horizon of {comparison['horizon']:,} iterations; in brackets 95 % "
+        "intervals. A network that never was as good as the reference counts with the horizon. The majority "
+        f"class alone has {percent(comparison['majority_class_accuracy'])}."
+    )
+    return Table("methods", "Methods", ("method", "networks", *names.values()), rows, note)
+
+
+def runs_table(runs: Sequence[Run], anchors: Sequence[str], *, link: Link) -> Table:
+    """Runs side by side: the best network of each, its posterior and its sequences."""
+    columns = ("run", "task", "networks", "best network", "accuracy", "pixels seen", "posterior", "sequences")
+    note = "Accuracy on the test images; the posterior's is after its last random glimpse."
+    table = Table("runs", "Runs side by side", columns, note=note)
+    for run, anchor in zip(runs, anchors):
+        best = max(run.networks, key=lambda network: network.learned.test["accuracy"], default=None)
+        evaluation = "" if best is None else link(best.folder / "evaluation.json")
+        accuracy = None if best is None else best.learned.test["accuracy"]
+        seen = None if best is None else best.test["pixels_seen"]
+        method = "-" if best is None else best.learned.method
+        known = quoted_table(run.posterior or {})
+        told = known[-1]["accuracy"] if known else None
+        home = link(run.folder / "posterior" / "evaluation.json") if known else ""
+        number = sum(len(one.sequences) for one in run.sequences)
+        lines = link(run.sequences[0].folder / "sequences.jsonl") if run.sequences else ""
+        table.rows.append(
+            [
+                Cell(run.name, run.name, anchor),
+                Cell(run.task, run.task),
+                Cell(str(len(run.networks)), len(run.networks)),
+                Cell(method, method, evaluation),
+                Cell(percent(accuracy), _sortable(accuracy), evaluation),
+                Cell(percent(seen), _sortable(seen), evaluation),
+                Cell(percent(told), _sortable(told), home),
+                Cell(f"{number:,}" if number else "-", number, lines),
+            ]
+        )
+    return table
+
+
+def _networks(run: Run, link: Link) -> Table:
+    columns = ("network", "accuracy", "balanced", "greedy", "NLL (nats)", "converged at", "pixels seen", "majority")
+    notes = ["Test scores of the version with the best validation accuracy."]
+    rows = []
+    for network in run.networks:
+        home, test, learned = link(network.folder / "evaluation.json"), network.test, network.learned
+        attribute = f", {learned.attribute}" if learned.attribute else ""
+        name = f"{learned.method}{attribute}, seed {learned.seed}"
+        converged = network.evaluation["convergence"]["iterations"]
+        scores = [test[key] for key in ("accuracy", "balanced_accuracy", "greedy_accuracy")]
+        rows.append(
+            [
+                Cell(name, name, home),
+                *(Cell(percent(score), _sortable(score), home) for score in scores),
+                Cell(_measure("nll", test["nll"]), _sortable(test["nll"]), home),
+                Cell("-" if converged is None else f"{converged:,}", _sortable(converged), home),
+                Cell(percent(test["pixels_seen"]), test["pixels_seen"], home),
+                Cell(percent(learned.majority), learned.majority, home),
+            ]
+        )
+        if test.get("warning"):
+            notes.append(f"{name}: {test['warning']}.")
+    if len(notes) > 6:
+        notes[6:] = [f"{len(notes) - 6} more have a warning in their files."]
+    return Table("networks", "Networks", columns, rows, " ".join(notes))
+
+
+def _sequences(run: Run, link: Link) -> Table:
+    columns = ("sequences", "attribute", "images", "glimpses", "entropy at first", "before last", "evaluations", "s")
+    note = "Mean entropy of the posterior (nats) before the first and before the last glimpse; evaluations of the "
+    table = Table("sequences", "Sequences", columns, note=note + "posterior and seconds that they took.")
+    for one in run.sequences:
+        lines, done = link(one.folder / "sequences.jsonl"), link(one.folder / "done.json")
+        entropy = one.sequences.entropy_before
+        first, last = (None, None) if entropy is None else (entropy[:, 0].mean(), entropy[:, -1].mean())
+        spent, seconds = one.done.get("evaluations"), one.done.get("seconds")
+        attribute = one.sequences.attribute or "-"
+        table.rows.append(
+            [
+                Cell(one.name, one.name, link(one.folder / "manifest.json")),
+                Cell(attribute, attribute),
+                Cell(f"{len(one.sequences):,}", len(one.sequences), lines),
+                Cell(str(one.sequences.length), one.sequences.length, lines),
+                Cell("-" if first is None else f"{first:.3f}", _sortable(first), lines),
+                Cell("-" if last is None else f"{last:.3f}", _sortable(last), lines),
+                Cell("-" if spent is None else f"{spent:,}", _sortable(spent), done if spent else ""),
+                Cell("-" if seconds is None else f"{seconds:,.0f}", _sortable(seconds), done if seconds else ""),
+            ]
+        )
+    return table
+
+
+def _posterior(run: Run, link: Link) -> Table:
+    columns = ("glimpses", "accuracy", "cross-entropy (nats)", "entropy (nats)", "calibration error")
+    found = run.posterior or {}
+    note = f"Trained on {found.get('trained_on', 'unknown images')}; judged at random locations, calibrated."
+    table = Table("posterior", "Posterior", columns, note=note)
+    href = link(run.folder / "posterior" / "evaluation.json")
+    for row in quoted_table(found):
+        numbers = [row[name] for name in ("cross_entropy", "entropy", "calibration_error")]
+        cells = [Cell(str(row["glimpses"]), row["glimpses"]), Cell(percent(row["accuracy"]), row["accuracy"], href)]
+        table.rows.append([*cells, *(Cell(f"{number:.4f}", number, href) for number in numbers)])
+    return table
+
+
+def _completions(run: Run, link: Link) -> Table:
+    names = {
+        "effective_sample_size": "effective sample size",
+        "unique_completions": "distinct",
+        "coverage_of_range": "true pixel in range",
+        "log_likelihood_per_number": "log-likelihood",
+        "diversity": "diversity",
+        "error_of_mean": "error of mean",
+    }
+    note = "Glimpses at random locations; judged on patches that were not seen. Diversity and error in grey levels."
+    table = Table("completions", "Completions", ("images", "glimpses", *names.values()), note=note)
+    for path, found in run.completions.items():
+        for row in found["by_glimpses"]:
+            cells = [Cell(found["split"], found["split"]), Cell(str(row["observed"]), row["observed"])]
+            for name in names:
+                text = "-" if row[name] is None else f"{row[name]:,.2f}"
+                text = percent(row[name]) if name.startswith("coverage") else text
+                cells.append(Cell(text, _sortable(row[name]), link(path)))
+            table.rows.append(cells)
+    return table
+
+
+def _stages(run: Run, link: Link) -> Table:
+    columns = ("stage", "seconds", "finished", "nogs", "python", "torch", "device")
+    table = Table("stages", "Stages and versions", columns)
+    for path, found in run.stages.items():
+        made = found.get("versions", {})
+        stage, seconds = str(found.get("stage", path.parent.name)), float(found.get("seconds", 0))
+        time = str(found.get("time", "")).replace("T", " ").replace("+00:00", " UTC")
+        cells = [Cell(stage, stage, link(path)), Cell(f"{seconds:,.1f}", seconds, link(path)), Cell(time, time)]
+        cells += [Cell(str(made.get(n) or "-"), str(made.get(n) or "")) for n in ("nogs", "python", "torch", "device")]
+        table.rows.append(cells)
+    return table
+
+
+def quoted_table(posterior: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The posterior's table to quote: calibrated, on test images, where there is one; else its last."""
+    found = posterior.get("tables", {})
+    return list(found.get("test, calibrated") or (list(found.values())[-1] if found else []))
+
+
+def percent(value: float | None) -> str:
+    """A share as text."""
+    return "-" if value is None or not math.isfinite(value) else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
+
+
+def _measure(name: str, value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "-"
+    if "accuracy" in name:
+        return percent(value)
+    return f"{value:.3f}" if name == "nll" else f"{value:,.0f}"
+
+
+def _sortable(value: float | None) -> float:
+    """A number to sort by; what is not known comes last."""
+    return math.inf if value is None or not math.isfinite(value) else float(value)

@@ -1,0 +1,182 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from nogs.attention import pretraining
+from nogs.attention.cohort import Member
+from nogs.attention.config import AttentionConfig
+from nogs.attention.pretraining import Pretrainer, pretrain
+from nogs.attention.trunks import Trunk, trunks_of
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json
+from nogs.runtime.metrics import read_metrics
+from nogs.supervision import LocationDistribution
+from toy_attention import toy_task
+
+CPU = torch.device("cpu")
+SMALL = AttentionConfig(
+    hidden=12, embedding=16, location_hidden=8, batch=8, trajectories=2, learning_rate=3e-3, pretrain_epochs=6,
+    save_every=2,
+)  # fmt: skip
+
+
+def distribution(task):
+    return LocationDistribution.heuristic(np.linspace(0, 1, len(task.grid)), inverse_temperature=2.0)
+
+
+def run(folder, *, task=None, **fields):
+    task = task or toy_task()
+    member = Member("ram+", pretraining=distribution(task))
+    config = SMALL.model_copy(update=fields)
+    return pretrain(task, [member], config=config, glimpses=3, folder=folder, device=CPU, weights="none")
+
+
+def place(folder):
+    return folder / "pretraining" / "heuristic" / "seed-0"
+
+
+def trainer(task, **fields):
+    trunk = Trunk("pretraining/heuristic/seed-0", distribution(task), None, 0)
+    return Pretrainer(task, trunk, config=SMALL.model_copy(update=fields), glimpses=3, device=CPU, weights="none")
+
+
+def test_network_of_the_best_validation_epoch_is_kept(tmp_path):
+    frozen = run(tmp_path)
+    lines = read_metrics(place(tmp_path))
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    curve = [line["validation_accuracy"] for line in lines]
+    done = read_json(place(tmp_path) / "done.json")
+    assert done["validation_accuracy"] == max(curve)
+    assert done["best_epoch"] == curve.index(max(curve)) + 1
+    assert done["epochs"] == 6
+    made = trainer(toy_task())
+    made.networks.load_state_dict(frozen.networks[0].state_dict())
+    assert made.validate()[0] == max(curve)
+    assert not any(p.requires_grad for p in frozen.networks[0].parameters())
+    assert not (place(tmp_path) / "state.safetensors").exists()
+
+
+def test_pretraining_learns_the_embedder_the_rnn_and_the_classifier_and_not_the_location_network():
+    made = trainer(toy_task())
+    before = {name: value.clone() for name, value in made.networks.state_dict().items()}
+    made.cohort.start_epoch(0)
+    for _ in range(3):
+        made.step()
+    for name, value in made.networks.state_dict().items():
+        assert torch.equal(value, before[name]) == name.startswith("policy_parameters"), name
+
+
+def test_loss_is_that_of_following_the_drawn_locations():
+    task = toy_task()
+    made = trainer(task, pretrain_flip=False)
+    made.cohort.start_epoch(0)
+    batch = made.cohort.draw(torch.tensor(0))
+    locations = made.draw(batch.uniforms)
+    probabilities = np.exp(distribution(task).log_probabilities).cumsum()
+    expected = [int((probabilities <= u).sum()) for u in batch.uniforms.flatten().double().numpy()]
+    assert locations.flatten().tolist() == expected
+    rollout = made.networks(made.cohort.images, batch.rows, forced=locations)
+    loss = torch.nn.functional.cross_entropy(rollout.logits[0], batch.labels[0])
+    made.step()
+    assert made.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_locations_follow_the_distribution():
+    task = toy_task()
+    drawn = trainer(task).draw(torch.rand(200_000, generator=torch.Generator().manual_seed(0)))
+    shares = torch.bincount(drawn, minlength=len(task.grid)) / len(drawn)
+    expected = torch.from_numpy(np.exp(distribution(task).log_probabilities)).float()
+    torch.testing.assert_close(shares, expected, atol=4e-3, rtol=0)
+
+
+class Stopped(Exception):
+    """Stands for a crash."""
+
+
+@pytest.mark.parametrize("step", [2, 8, 13])
+def test_stopped_pretraining_goes_on_to_the_same_network(tmp_path, monkeypatch, capsys, step):
+    whole = run(tmp_path / "whole").networks[0].state_dict()
+    original, count = Pretrainer.step, []
+
+    def stop(self):
+        count.append(None)
+        if len(count) == step:
+            raise Stopped
+        original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pretrainer, "step", stop)
+        with pytest.raises(Stopped):
+            run(tmp_path / "run")
+    capsys.readouterr()
+    again = run(tmp_path / "run").networks[0].state_dict()
+    assert ("Going on from epoch" in capsys.readouterr().err) == (step > 6)  # a state every other epoch of 3 steps
+    assert all(torch.equal(again[name], value) for name, value in whole.items())
+    lines = [(place(tmp_path / name) / "metrics.jsonl").read_text() for name in ("whole", "run")]
+    assert lines[0] == lines[1]
+
+
+def test_done_pretraining_is_loaded_and_another_recipe_refused(tmp_path, monkeypatch):
+    first = run(tmp_path).networks[0].state_dict()
+    monkeypatch.setattr(pretraining, "Pretrainer", None)
+    again = run(tmp_path).networks[0].state_dict()
+    assert all(torch.equal(again[name], value) for name, value in first.items())
+    with pytest.raises(InputError, match="of another recipe or other inputs"):
+        run(tmp_path, pretrain_epochs=7)
+
+
+def test_patience_and_time_end_it_early(tmp_path, monkeypatch):
+    monkeypatch.setattr(Pretrainer, "validate", lambda self: (0.5, 1.0))
+    run(tmp_path / "patience", pretrain_patience=2)
+    done = read_json(place(tmp_path / "patience") / "done.json")
+    assert (done["best_epoch"], done["epochs"]) == (1, 3)
+    run(tmp_path / "time", pretrain_seconds=1e-9)
+    assert read_json(place(tmp_path / "time") / "done.json")["epochs"] == 1
+    run(tmp_path / "seldom", pretrain_validate_every=4)
+    assert [line["step"] for line in read_metrics(place(tmp_path / "seldom"))] == [4, 6]
+
+
+def test_loss_that_is_no_number_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(Pretrainer, "validate", lambda self: (0.5, float("nan")))
+    with pytest.raises(InputError, match="was never a finite number; lower --attention.pretrain-learning-rate"):
+        run(tmp_path)
+
+
+def test_dropout_changes_training_and_repeats():
+    losses = []
+    for share in (0.0, 0.5, 0.5):
+        made = trainer(toy_task(), pretrain_dropout=share)
+        made.cohort.start_epoch(0)
+        made.step()
+        losses.append(made.loss.item())
+    assert losses[0] != losses[1] == losses[2]
+
+
+def test_pretraining_learns_on_the_toy_task(tmp_path):
+    task = toy_task(count=120)
+    run(tmp_path, task=task, pretrain_epochs=30, learning_rate=0.01)
+    lines = read_metrics(place(tmp_path))
+    assert lines[-1]["training_loss"] < 0.5 * lines[0]["training_loss"]
+    assert json.loads((place(tmp_path) / "done.json").read_text())["validation_accuracy"] > 0.8
+
+
+def test_methods_that_pretrain_alike_share_a_trunk():
+    task = toy_task(attributes=("Round", "Red"))
+    uniform, heuristic = LocationDistribution.uniform(task.grid), distribution(task)
+    members = [
+        Member("ram", attribute="Round", pretraining=uniform),
+        Member("ram+", attribute="Round", pretraining=heuristic),
+        Member("ps-nogs", attribute="Round", pretraining=heuristic),
+        Member("ps-nogs", attribute="Red", pretraining=heuristic),
+        Member("ps-nogs", attribute="Round", seed=2, pretraining=heuristic),
+    ]
+    trunks, numbers = trunks_of(members)
+    assert [trunk.name for trunk in trunks] == [
+        "pretraining/uniform/Round/seed-0",
+        "pretraining/heuristic/Round/seed-0",
+        "pretraining/heuristic/Red/seed-0",
+        "pretraining/heuristic/Round/seed-2",
+    ]
+    assert numbers == [0, 1, 1, 2, 3]

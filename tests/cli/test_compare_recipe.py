@@ -1,0 +1,259 @@
+"""`nogs compare RECIPE`: every method of the paper from one command, on miniature birds, stopped and continued."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import miniature
+from nogs.attention.methods import METHODS
+from nogs.attention.pretraining import Pretrainer
+from nogs.attention.store import load_network
+from nogs.attention.trainer import Trainer
+from nogs.cli import main
+from nogs.cli.demo import one_thread
+from nogs.data import load_task
+from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.store import save_posterior
+from nogs.recipes import recipe
+from nogs.sequences import Sequences, load, save
+
+BIRDS = """
+base: cub
+name: birds
+glimpses: 3
+data: {image_size: 32, glimpse: 8, grid_spacing: 8, grid_count: null, annotated: 1000}
+posterior: {width: 16, layers: 1, heads: 2, stem: linear, token: 4, precision: float32, weights: none}
+design: {batch: 64}
+attention:
+  {embedder: paper, hidden: 8, embedding: 8, batch: 4, iterations: 6, validate_every: 2, trajectories: 2, save_every: 1,
+   learning_rate: 0.003, pretrain_epochs: 3, cache: always}
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    """A folder with miniature CUB, its recipe, sequences for its annotated images, and an untrained posterior."""
+    root = tmp_path_factory.mktemp("birds")
+    (root / "birds.yaml").write_text(BIRDS)
+    miniature.cub(root / "data", per_class=16)
+    found = recipe(root / "birds.yaml")
+    task = load_task(found.data, data=root / "data", cache=root / "cache", workers=1)
+    ids = task.splits["annotate"]
+    chosen = np.random.default_rng(0).integers(0, len(task.grid), (len(ids), 3))
+    save(Sequences("cub", None, task.grid, 3, ids, task.grid.pixels.numpy()[chosen]), root / "sequences" / "cub")
+    architecture = Architecture.of(found.posterior, task=task, glimpses=3)
+    posterior = NetworkPosterior(architecture.build(seed=0), architecture, precision="float32")
+    save_posterior(root / "posterior.safetensors", posterior, task=task)
+    return root
+
+
+def given(root, *flags):
+    data = ["--data", str(root / "data"), "--cache", str(root / "cache")]
+    return [str(root / "birds.yaml"), *data, *flags]
+
+
+def everything(root, run, *flags):
+    more = ["--sequences", str(root / "sequences"), "--posterior", str(root / "posterior.safetensors")]
+    return ["compare", *given(root, "--device", "cpu", "--out", str(run)), *more, "--seeds", "0", "1", *flags]
+
+
+def products(run):
+    names = (
+        "evaluation.json",
+        "metrics.jsonl",
+        "locations.npy",
+        "best-accuracy.safetensors",
+        "table.md",
+        "curves.json",
+    )
+    return {path.relative_to(run): path.read_bytes() for name in names for path in run.rglob(name)}
+
+
+@pytest.fixture(scope="module")
+def whole(birds, tmp_path_factory):
+    """The run of all eight methods that was never stopped."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert main(everything(birds, run)) == 0
+    return run
+
+
+def refused(argv, capsys):
+    assert main(argv) == 2
+    return capsys.readouterr().err
+
+
+def test_all_methods_are_trained_and_compared(whole):
+    rows = [line.split("|")[1].strip() for line in (whole / "comparison" / "table.md").read_text().splitlines()]
+    methods = [row.partition(",")[0] for row in rows if row and "less reference" not in row]
+    expected = ["ram+", *(method for method in METHODS if method != "ram+")]
+    assert [name for name in methods if name in METHODS] == expected
+    assert methods[-2:] == ["majority class", "whole image"]
+    found = json.loads((whole / "comparison" / "comparison.json").read_text())
+    assert found["reference"] == "ram+"
+    assert all(method["networks"] == 2 for method in found["methods"].values())
+    assert 0 <= found["whole_image_accuracy"] <= 1
+    assert {path.name for path in (whole / "comparison").iterdir()} >= {"curves.png", "convergence.svg", "curves.json"}
+    assert (whole / "heuristic" / "heuristic.png").exists()
+
+
+def test_pretraining_is_shared_and_the_frozen_parts_are_stored_once(whole):
+    trunks = sorted(path.relative_to(whole / "attention").as_posix() for path in whole.rglob("network.safetensors"))
+    assert trunks == [
+        f"pretraining/{name}/seed-{seed}/network.safetensors" for name in ("heuristic", "uniform") for seed in (0, 1)
+    ]
+    uniform, _ = load_network(whole / "attention" / trunks[2])
+    heuristic, _ = load_network(whole / "attention" / trunks[0])
+    for method in METHODS:
+        network, about = load_network(whole / "attention" / method / "seed-0" / "best-accuracy.safetensors")
+        trunk = uniform if method in ("ram", "random") else heuristic
+        assert about["method"] == method
+        for part in ("embed_parameters", "core_parameters"):
+            own, below = getattr(network, part), getattr(trunk, part)
+            assert all(torch.equal(own[name], below[name]) for name in below)
+        assert network.architecture.fixed == (method in ("random", "centre-out"))
+
+
+def test_methods_that_do_not_learn_where_to_look_keep_their_locations_and_their_curve(whole):
+    routes = np.load(whole / "attention" / "centre-out" / "seed-0" / "locations.npy")
+    assert (routes == routes[:1, :1]).all()
+    assert routes[0, 0, 0].tolist() == [8, 8]
+    lines = (whole / "attention" / "random" / "seed-0" / "metrics.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["validation_accuracy"] for line in lines}) == 1
+    assert len(np.unique(np.load(whole / "attention" / "random" / "seed-0" / "locations.npy"))) > 2
+
+
+@pytest.mark.parametrize("where", ["pretraining", "training"])
+def test_stopped_comparison_goes_on_to_the_same_result(birds, whole, tmp_path, monkeypatch, capsys, where):
+    owner = Pretrainer if where == "pretraining" else Trainer
+    step, count = owner.step, []
+
+    def stop(self):
+        count.append(None)
+        if len(count) == (14 if where == "pretraining" else 5):
+            raise KeyboardInterrupt
+        step(self)
+
+    command = everything(birds, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "step", stop)
+        assert main(command) == 130
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "Going on from" in capsys.readouterr().err
+    assert products(tmp_path / "run") == products(whole)
+
+
+def test_finished_comparison_is_only_printed_again(birds, whole, capsys, monkeypatch):
+    before = products(whole)
+    monkeypatch.setattr(Trainer, "step", None)
+    monkeypatch.setattr(Pretrainer, "step", None)
+    assert main(everything(birds, whole)) == 0
+    assert "16 of 16 networks are trained already." in capsys.readouterr().err
+    assert products(whole) == before
+
+
+def test_some_of_the_methods_are_compared(birds, whole, capsys):
+    assert main(everything(birds, whole, "--methods", "ps-hgs", "random", "--reference", "random")) == 0
+    out = capsys.readouterr().out
+    assert "| ps-hgs, weight 1 | 2 |" in out
+    assert "| ram" not in out
+    assert main(everything(birds, whole)) == 0  # all of them again, as the other tests expect them
+
+
+def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whole, capsys):
+    flags = ["--device", "cpu", "--trajectories", "2"]
+    assert main(["evaluate", str(whole), *flags, *given(birds)[1:]]) == 0
+    assert "centre-out/seed-1" in capsys.readouterr().out
+    for method in METHODS:
+        folder = whole / "attention" / method / "seed-1"
+        test = json.loads((folder / "evaluation.json").read_text())["best"]["accuracy"]["test"]
+        again = json.loads((folder / "evaluation-test.json").read_text())["scores"]
+        assert again["nll"] == pytest.approx(test["nll"], rel=1e-4)
+        assert (np.load(folder / "locations-test.npy") == np.load(folder / "locations.npy")).all()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--methods", "ps-nogs"], "The method ps-nogs needs glimpse sequences: give --sequences DIR"),
+        (
+            ["--methods", "ram+"],
+            "The method ram+ needs the heuristic's map: train a posterior with nogs posterior train",
+        ),
+        (["--methods", "ps-h5"], "make the map with nogs sequences heuristic, and give --heuristic DIR."),
+        (["--methods", "ram+", "--attention.pretrain-epochs", "0"], "ram+ differs from ram in its pretraining alone"),
+        (["--methods", "ram", "--attention.embedder", "release"], "The release embedder normalises by the batch"),
+        (["--methods", "ram", "--reference", "rma"], "There is no method 'rma' among these"),
+        (["--methods", "ram", "--seeds", "-1"], "--seeds must not be negative"),
+        (["--methods", "ram", "--heuristic", "nowhere", "--methods", "ram+"], "nowhere"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_sentence(birds, tmp_path, capsys, flags, sentence):
+    said = refused(["compare", *given(birds, "--device", "cpu", "--out", str(tmp_path / "run")), *flags], capsys)
+    assert sentence in said
+    assert said.splitlines()[-1].startswith("nogs: error: ")
+
+
+def test_hand_crafted_sequences_need_parts(tmp_path, capsys):
+    flags = ["--data.count", "60", "--data.annotated", "6", "--device", "cpu", "--out", str(tmp_path / "run")]
+    said = refused(["train", "digits", "--method", "ps-hgs", *flags], capsys)
+    assert "need the position of each image's beak, which task 'digits' does not have" in said
+
+
+def test_sequences_of_the_baselines_are_written_by_command(birds, tmp_path, capsys):
+    made = tmp_path / "made"
+    command = ["sequences", "heuristic", *given(birds, "--device", "cpu", "--out", str(made))]
+    assert "The heuristic needs a posterior: train one with nogs posterior train birds" in refused(command, capsys)
+    assert main([*command, "--posterior", str(birds / "posterior.safetensors")]) == 0
+    for kind in ("h1", "h5"):
+        sequences = load(made / kind)
+        assert len(sequences) == len(load(birds / "sequences" / "cub")) >= 3
+        assert sequences.provenance["inverse_temperature"] == float(kind[1])
+        assert sequences.provenance["map"]["over"] == "validation images"
+    assert {path.name for path in made.iterdir()} >= {"heuristic.png", "heuristic.json", "heuristic.safetensors"}
+    again = ["sequences", "heuristic", *given(birds, "--out", str(tmp_path / "again"), "--map", str(made))]
+    assert main(again) == 0
+    assert (load(tmp_path / "again" / "h5").locations == load(made / "h5").locations).all()
+    assert "--map is a map that was made before" in refused([*again, "--posterior", "x.safetensors"], capsys)
+    assert main(["sequences", "handcrafted", *given(birds, "--out", str(tmp_path / "hands"))]) == 0
+    assert load(tmp_path / "hands").provenance["parts"] == ["beak", "eye", "forehead", "belly", "feet"]
+
+
+def test_methods_of_a_task_without_pretraining(tmp_path, capsys):
+    flags = [
+        *["--data.count", "200", "--data.annotated", "20", "--attention.iterations", "4", "--attention.hidden", "8"],
+        *["--attention.validate-every", "2", "--attention.batch", "16", "--attention.trajectories", "1"],
+    ]
+    np.save(tmp_path / "map.npy", np.linspace(2.0, 2.3, 196).reshape(14, 14))
+    command = ["compare", "digits", *flags, "--device", "cpu", "--out", str(tmp_path / "run"), "--seeds", "0"]
+    methods = ["--methods", "ram", "ps-h1", "random", "centre-out"]
+    assert main([*command, *methods, "--heuristic", str(tmp_path / "map.npy")]) == 0
+    out = capsys.readouterr().out
+    assert "whole image" not in out
+    assert all(f"| {row} | 1 |" in out for row in ("ram", "ps-h1, weight 1", "random", "centre-out"))
+    assert not (tmp_path / "run" / "attention" / "pretraining").exists()
+    supervised = (tmp_path / "run" / "attention" / "ps-h1" / "seed-0" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(supervised[0])["training_supervision"] > 0
+
+
+def test_missing_file_of_weights_is_named(birds, tmp_path, capsys):
+    run = ["--device", "cpu", "--out", str(tmp_path / "run"), "--methods", "ram", "--seeds", "0"]
+    vgg = [
+        "--data.glimpse",
+        "16",
+        "--attention.embedder",
+        "vgg",
+        "--attention.weights",
+        str(tmp_path / "vgg.safetensors"),
+    ]
+    said = refused(["compare", *given(birds, *run), *vgg], capsys)
+    assert f"There is no file {tmp_path / 'vgg.safetensors'}; check --attention.weights." in said
+    assert not list((tmp_path / "run").rglob("*.safetensors"))

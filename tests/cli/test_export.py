@@ -1,0 +1,105 @@
+import json
+import shutil
+
+import pytest
+
+from nogs.cli import main
+from nogs.cli.demo import one_thread
+from small_runs import write_run
+
+TINY = [
+    "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "8", "--attention.validate-every", "4",
+    "--attention.hidden", "8", "--attention.batch", "16", "--attention.trajectories", "1", "--device", "cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    assert main(["train", "digits", "--out", str(folder), *TINY]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def refused(argv, capsys):
+    assert main(argv) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("nogs: error: ")
+    return said
+
+
+def test_files_agree_and_are_judged_on_the_test_images(run, capsys):
+    assert main(["export", str(run)]) == 0
+    said = capsys.readouterr().out
+    found = json.loads((run / "export" / "export.json").read_text())
+    trained = json.loads((run / "attention" / "ram" / "seed-0" / "evaluation.json").read_text())
+    test = trained["best"]["accuracy"]["test"]
+    exact = found["files"]["float32.onnx"]
+    assert exact["difference"] < 1e-4
+    assert exact["accuracy"] == {
+        "argmax": pytest.approx(test["greedy_accuracy"]), "sample": pytest.approx(test["accuracy"]), "images": 20
+    }  # fmt: skip
+    for name, file in found["files"].items():
+        assert file["bytes"] == (run / "export" / name).stat().st_size
+        assert f"{file['bytes']:,}" in said
+    assert found["files"]["int8.onnx"]["bytes"] < exact["bytes"]
+    assert f"{found['multiply_adds']:,} for all 4" in said
+
+
+def test_data_that_are_not_at_hand_are_said(tmp_path, capsys):
+    run = write_run(tmp_path / "run")
+    assert main(["export", str(run), "--precision", "float32", "--out", str(tmp_path / "out")]) == 0
+    assert "Accuracy is not measured: give --data the folder of the run's images." in capsys.readouterr().out
+    found = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert list(found["files"]) == ["float32.onnx"]
+    assert found["files"]["float32.onnx"]["accuracy"] is None
+
+
+def test_format_and_place_are_checked(run, tmp_path, capsys):
+    assert "--format" in refused(["export", str(run), "--format", "tflite"], capsys)
+    path = run / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
+    assert "nogs export needs --out" in refused(["export", str(path)], capsys)
+
+
+def test_stopping_prints_and_writes_the_curves(run, capsys):
+    assert main(["stopping", str(run), "--trajectories", "2"]) == 0
+    said = capsys.readouterr().out
+    path = run / "attention" / "ram" / "seed-0" / "accuracy-by-glimpses.json"
+    found = json.loads(path.read_text())
+    trained = json.loads((path.parent / "evaluation.json").read_text())["best"]["accuracy"]["test"]
+    assert found["policies"]["argmax"]["accuracy"][-1] == pytest.approx(trained["greedy_accuracy"])
+    assert f"4 glimpses{found['policies']['argmax']['accuracy'][-1]:>16.1%}" in said
+    assert f"curves: {path}" in said
+    assert main(["stopping", str(run), "--split", "validation"]) == 0
+    assert path.with_name("accuracy-by-glimpses-validation.json").exists()
+
+
+def test_stopping_needs_a_run_and_looks(run, tmp_path, capsys):
+    assert "--trajectories must be at least 1, not 0" in refused(["stopping", str(run), "--trajectories", "0"], capsys)
+    assert main(["hub", "pack", str(run), "--out", str(tmp_path / "packed")]) == 0
+    assert "has no recipe.yaml, so its images can't be found" in refused(["stopping", str(tmp_path / "packed")], capsys)
+
+
+def test_pack_and_push(run, tmp_path, capsys, monkeypatch):
+    import huggingface_hub
+
+    assert (
+        main(["hub", "pack", str(run), "--out", str(tmp_path / "packed"), "--licence", "mit", "--title", "Mine"]) == 0
+    )
+    assert f"packed: {tmp_path / 'packed'}" in capsys.readouterr().out
+    card = (tmp_path / "packed" / "README.md").read_text()
+    assert "license: mit" in card
+    assert "# Mine" in card
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "could not push to 'me/mine'" in refused(["hub", "push", str(run), "me/mine"], capsys)
+    assert "must be USER/REPOSITORY, not 'mine'" in refused(["hub", "push", str(run), "mine"], capsys)

@@ -1,0 +1,189 @@
+import numpy as np
+import pytest
+import torch
+
+import nogs
+from nogs.glimpse import cut
+from nogs.model.classifier import Location, Model
+from nogs.runtime import streams
+from nogs.runtime.errors import InputError
+from small_runs import GRID, LABELS, about, images, network, write_run
+
+
+def model(**fields):
+    return Model(network(**fields), about=about())
+
+
+def rollout(model, image, uniforms=None):
+    """What training and evaluation do with the same image: locations (pixels) and probabilities."""
+    found = model.networks(image[None], torch.zeros(1, 1, dtype=torch.int64), uniforms=uniforms)
+    return GRID.pixels[found.locations[0, 0]].tolist(), torch.softmax(found.logits[0, 0], -1).numpy()
+
+
+@pytest.mark.parametrize("fields", [{}, {"scales": 2}, {"policy": "mixture"}], ids=["plain", "scales", "mixture"])
+def test_answer_is_that_of_the_network_in_training(fields):
+    for seed, image in enumerate(images(5)):
+        asked = model(**fields)
+        locations, probabilities = rollout(asked, image)
+        answer = asked.classify(image.numpy(), policy="argmax")
+        assert [list(place) for place in answer.locations] == locations
+        assert list(answer.probabilities) == list(LABELS)
+        assert list(answer.probabilities.values()) == pytest.approx(probabilities, abs=1e-6)
+        assert (answer.label, answer.probability) == (
+            LABELS[probabilities.argmax()],
+            max(answer.probabilities.values()),
+        )
+        assert answer.confidence[-1] == answer.probability
+        uniforms = streams.uniform(streams.key(seed, "look"), torch.arange(3))[None, None]
+        locations, probabilities = rollout(asked, image, uniforms)
+        answer = asked.classify(image.numpy(), policy="sample", seed=seed)
+        assert [list(place) for place in answer.locations] == locations
+        assert list(answer.probabilities.values()) == pytest.approx(probabilities, abs=1e-6)
+
+
+def test_locations_depend_on_what_is_seen():
+    asked = model()
+    assert len({asked.classify(image.numpy(), policy="argmax").locations for image in images(20)}) > 1
+
+
+@pytest.mark.parametrize("scales", [1, 2])
+def test_sensor_that_reads_patch_by_patch_gets_the_same_answer(scales):
+    asked, image = model(scales=scales), images(1)[0].numpy()
+    expected = asked.classify(image)
+    padded = np.pad(image, ((24, 24), (24, 24), (0, 0)))
+
+    def read(location):
+        row, column, side = asked.window(location)
+        return padded[24 + row : 24 + row + side, 24 + column : 24 + column + side]
+
+    for location in asked.look():
+        asked.see(read(location))
+    assert asked.answer == expected
+    assert asked.sense(read) == expected
+
+    def joined(location):
+        return cut(torch.from_numpy(image)[None], torch.tensor([location]), glimpse=8, scales=scales)[0].numpy()
+
+    assert asked.sense(joined) == expected
+
+
+def test_two_looks_at_once_do_not_disturb_each_other():
+    asked, pair = model(), images(2).numpy()
+    looks = [asked.look(policy="argmax") for _ in pair]
+    for _ in range(3):
+        for look, image in zip(looks, pair):
+            row, column = next(look)
+            look.see(image[row : row + 8, column : column + 8])
+    assert [look.answer for look in looks] == [asked.classify(image, policy="argmax") for image in pair]
+
+
+def test_look_ends_with_the_first_glimpse_that_makes_it_sure_enough():
+    asked, early = model(glimpses=6), 0
+    for image in images(20).numpy():
+        whole = asked.classify(image)
+        middle = sorted(whole.confidence)[3]
+        answer = asked.classify(image, stop_at=middle)
+        first = next(t for t, sure in enumerate(whole.confidence) if sure >= middle)
+        assert answer.locations == whole.locations[: first + 1]
+        assert answer.confidence == whole.confidence[: first + 1]
+        assert answer.stopped_early == (first < 5)
+        early += answer.stopped_early
+        assert not whole.stopped_early
+    assert early > 5
+
+
+def test_several_looks_are_averaged():
+    asked, image = model(), images(1)[0].numpy()
+    three = asked.classify(image, looks=3, seed=4)
+    singles = []
+    for number in range(3):
+        uniforms = streams.uniform(streams.key(4, "look", step=number), torch.arange(3))[None, None]
+        singles.append(rollout(asked, torch.from_numpy(image), uniforms))
+    assert list(three.probabilities.values()) == pytest.approx(np.mean([p for _, p in singles], 0), abs=1e-6)
+    assert [list(place) for place in three.locations] == [place for places, _ in singles for place in places]
+
+
+def test_pixels_are_counted_once():
+    asked, image = model(scales=2, glimpses=5), images(1)[0].numpy()
+    answer = asked.classify(image)
+    seen, touched = np.zeros((24, 24), bool), np.zeros((24, 24), bool)
+    for row, column in answer.locations:
+        seen[row : row + 8, column : column + 8] = True
+        touched[max(row - 4, 0) : row + 12, max(column - 4, 0) : column + 12] = True
+    assert answer.pixels_read == pytest.approx(seen.mean())
+    assert answer.pixels_touched == pytest.approx(touched.mean())
+
+
+def test_network_that_follows_a_table_follows_it():
+    networks = network(fixed=True)
+    route = [5, 0, 12]
+    networks.routes.fill_(-torch.inf)
+    for step, place in enumerate(route):
+        networks.routes[0, step, place] = 0
+    answer = Model(networks, about=about()).classify(images(1)[0].numpy())
+    assert [list(place) for place in answer.locations] == GRID.pixels[route].tolist()
+
+
+def test_before_the_first_glimpse_there_is_a_guess():
+    asked = model()
+    guess = asked.look().answer
+    assert guess.locations == ()
+    assert guess.pixels_read == 0
+    assert sum(guess.probabilities.values()) == pytest.approx(1)
+
+
+def test_answer_as_json():
+    found = model().classify(images(1)[0].numpy()).to_json()
+    assert set(found) == {
+        "label", "probability", "probabilities", "locations", "confidence", "pixels_read", "pixels_touched",
+        "stopped_early", "notes",
+    }  # fmt: skip
+    assert all(isinstance(place, list) for place in found["locations"])
+
+
+def test_mistakes_with_a_sensor_are_explained():
+    asked = model()
+    with pytest.raises(InputError, match=r"There is no look yet; begin with model.look\(\)"):
+        asked.see(np.zeros((8, 8, 3), np.uint8))
+    look = asked.look()
+    with pytest.raises(InputError, match="No location is waiting to be seen"):
+        look.see(np.zeros((8, 8, 3), np.uint8))
+    row, column = next(look)
+    with pytest.raises(InputError, match=rf"The glimpse at row {row}, column {column} has not been seen; call see"):
+        next(look)
+    with pytest.raises(
+        InputError, match=r"A patch must be uint8 of shape \(8, 8, 3\), not float64 of shape \(8, 8, 3\)"
+    ):
+        look.see(np.zeros((8, 8, 3)))
+    wide = model(scales=2)
+    wide.look()
+    next(wide._look)
+    with pytest.raises(InputError, match=r"of shape \(8, 8, 6\) or \(16, 16, 3\), not uint8 of shape \(8, 8, 3\)"):
+        wide.see(np.zeros((8, 8, 3), np.uint8))
+
+
+@pytest.mark.parametrize("stop_at", [0, -1, 1.5, float("nan")])
+def test_impossible_confidence_is_refused(stop_at):
+    with pytest.raises(InputError, match="confidence to stop at must lie above 0 and be at most 1"):
+        model().look(stop_at=stop_at)
+
+
+def test_unknown_policy_and_number_of_looks_are_refused():
+    with pytest.raises(InputError, match="There is no policy 'greedy'; choose sample or argmax"):
+        model().look(policy="greedy")
+    for looks, policy in ((0, "sample"), (2, "argmax")):
+        with pytest.raises(InputError, match="at least one look, and several only with the policy sample"):
+            model().classify(images(1)[0].numpy(), looks=looks, policy=policy)
+
+
+def test_location_is_the_pixel_of_its_index():
+    asked = model()
+    assert [list(asked.location(n)) for n in range(len(GRID))] == GRID.pixels.tolist()
+    assert asked.window(Location(4, 8)) == (4, 8, 8)
+
+
+def test_package_loads_a_run(tmp_path):
+    loaded = nogs.load(write_run(tmp_path))
+    image = images(1)[0].numpy()
+    assert loaded.classify(image) == Model(network(), about=about()).classify(image)
+    assert loaded.why == "ram/seed-0 is the only one"
