@@ -5,7 +5,8 @@
 
 Without --run the network is the paper's for CelebA-HQ (224 px, five glimpses of 16 px, 2,500 locations) with initial
 weights, and MobileNetV2 and DenseNet-121 read 224 px: neither cost nor latency depends on the weights' values, and
-accuracy is what `nogs export` measures. All files run in one session each with one thread, interleaved; medians.
+accuracy is what `nogs export` measures. All files run in one session each with one thread, interleaved. The shortest
+time counts: on a shared machine a median is longer for what runs longer, which would flatter the short looks.
 """
 
 import argparse
@@ -96,7 +97,8 @@ def main() -> None:
                 way(n)
                 seconds[name].append(time.perf_counter() - began)
     for name, row in rows.items():
-        row["milliseconds_an_image"] = round(1e3 * statistics.median(seconds[name]), 4)
+        row["milliseconds_an_image"] = round(1e3 * min(seconds[name]), 4)
+        row["milliseconds_an_image_median"] = round(1e3 * statistics.median(seconds[name]), 4)
     result = {
         "benchmark": "exported network against whole images, one CPU core",
         "network": model.name,

@@ -140,7 +140,7 @@ def test_patience_and_time_end_it_early(tmp_path, monkeypatch):
 
 def test_loss_that_is_no_number_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Pretrainer, "validate", lambda self: (0.5, float("nan")))
-    with pytest.raises(InputError, match="was never a finite number; lower --attention.pretrain-learning-rate"):
+    with pytest.raises(InputError, match=r"was never a finite number; lower --attention\.pretrain-learning-rate"):
         run(tmp_path)
 
 

@@ -92,7 +92,7 @@ def test_normalised_images_and_odd_entries_are_refused():
     normalised = FakeData(30, (3, 24, 24), 2, transform=Compose([ToTensor(), Normalize(0.5, 0.25)]))
     with pytest.raises(InputError, match=r"Image 0 of the split 'train' can't be used .*without Normalize"):
         from_torchvision(normalised, grid=GRID)
-    with pytest.raises(InputError, match=r"The label of image 0 of the split 'train' is \{\}; give a class or attributes"):
+    with pytest.raises(InputError, match=r"The label of image 0 of the split 'train' is \{\}; give a class or attr"):
         from_torchvision(Pairs(list(noise(3, 24, 24, 3)), [{}, {}, {}]), grid=GRID)
     with pytest.raises(InputError, match="All images have the same label"):
         from_torchvision(Pairs(list(noise(3, 24, 24, 3)), [0, 0, 0]), grid=GRID)

@@ -7,8 +7,9 @@ import torch
 import worlds
 from exact_design import ExactCompletion, ExactPosterior
 from nogs.completion import Completions
-from nogs.design.entropies import Entropies, objective, paste, random_order
+from nogs.design.entropies import Entropies, objective, random_order
 from nogs.design.epe import estimate, first_minimum, paired, weighted
+from nogs.design.looking import paste
 from nogs.glimpse import Grid
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.labels import Head

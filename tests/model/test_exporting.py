@@ -161,3 +161,25 @@ def test_other_onnx_file_is_refused(tmp_path):
     onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "other.onnx")
     with pytest.raises(InputError, match=r"other.onnx is not a step that nogs export wrote"):
         Exported(tmp_path / "other.onnx")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's count of a process's pages")
+def test_steps_take_no_more_memory_than_the_first_ones(exported):
+    """Run alone in a process: what other tests leave behind must not count."""
+    code = """
+import sys, numpy
+from nogs.model.exported import Exported
+def pages():
+    return int(open("/proc/self/statm").read().split()[1])
+exported = Exported(sys.argv[1])
+image = numpy.zeros((24, 24, 3), numpy.uint8)
+for _ in range(200):
+    exported.look(image)
+before = pages()
+for _ in range(2000):
+    exported.look(image)
+print(pages() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(exported[1])], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) * 4096 < 2**18

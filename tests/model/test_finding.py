@@ -46,9 +46,10 @@ def test_networks_of_different_attributes_are_not_compared(tmp_path):
 
 
 def test_file_and_bare_stage_folder_can_be_named(tmp_path):
-    run = write_run(tmp_path / "run")
+    run = write_run(tmp_path / "run", data={"fit": "pad"})
     path = run / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
     assert load(path).labels == load(run).labels == load(run / "attention").labels
+    assert load(path).fit == load(run / "attention").fit == "pad"
 
 
 def test_fit_is_that_of_the_recipe(tmp_path):

@@ -7,6 +7,7 @@ frozen while location networks learn on top of it, and shared by all methods tha
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -130,7 +131,7 @@ class Pretrainer:
         self.iteration = torch.zeros((), dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)
         self.best = {name: value.clone() for name, value in self.networks.state_dict().items()}
-        self.counters: dict[str, float] = {"best": -1.0, "best_epoch": 0, "since": 0, "seconds": 0.0}
+        self.counters: dict[str, float] = {"best": -1.0, "best_epoch": 0, "since": 0, "seconds": 0.0, "logged": 0}
 
     def draw(self, uniforms: Float[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         """Locations of the distribution, by inverse CDF."""
@@ -179,6 +180,7 @@ class Pretrainer:
             self.load(state, mark=mark)
             first, counters = int(self.iteration) // cohort.per_epoch, self.counters
             before, began = counters["seconds"], time.monotonic()
+            limit = math.inf if config.pretrain_seconds is None else config.pretrain_seconds - before
             title = f"pretraining, {self.trunk.name.partition('/')[2]}"
             with (
                 Metrics(folder, resume_after=first or -1, tensorboard=False) as metrics,
@@ -189,7 +191,9 @@ class Pretrainer:
                     cohort.start_epoch((epoch - 1) * cohort.per_epoch)
                     for _ in range(cohort.per_epoch):
                         step()
-                    last = epoch == config.pretrain_epochs
+                        if late := time.monotonic() - began > limit:  # an epoch may be long on a CPU
+                            break
+                    last = late or epoch == config.pretrain_epochs
                     if epoch % config.pretrain_validate_every and not last:
                         bar.advance()
                         continue
@@ -197,11 +201,10 @@ class Pretrainer:
                     bar.advance(accuracy=accuracy, best=counters["best"])
                     validations += 1
                     counters["seconds"] = before + time.monotonic() - began
-                    if config.pretrain_seconds is not None and counters["seconds"] >= config.pretrain_seconds:
+                    impatient = config.pretrain_patience is not None and counters["since"] >= config.pretrain_patience
+                    if last or impatient or time.monotonic() - began > limit:
                         break
-                    if config.pretrain_patience is not None and counters["since"] >= config.pretrain_patience:
-                        break
-                    if validations % config.save_every == 0 and not last:
+                    if validations % config.save_every == 0:
                         self.save(state, mark=mark)
         if counters["best"] < 0:
             raise InputError(
@@ -217,7 +220,8 @@ class Pretrainer:
     def log(self, metrics: Metrics, epoch: int) -> float:
         """Validate, keep the network if it is the best, write a line."""
         accuracy, nll = self.validate()
-        steps = self.cohort.per_epoch * self.config.pretrain_validate_every
+        steps = max(1, int(self.iteration) - self.counters["logged"])
+        self.counters["logged"] = int(self.iteration)
         metrics.log(epoch, training_loss=self.loss.item() / steps, validation_accuracy=accuracy, validation_nll=nll)
         self.loss.zero_()
         self.counters["since"] += 1

@@ -15,7 +15,8 @@ from importlib import import_module
 from nogs.runtime.errors import InputError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("nogs.cli.demo:demo", "the embedded task, from nothing to a picture of it"),
+    "demo": ("nogs.cli.demo:demo", "the whole method on the embedded task, in minutes"),
+    "run": ("nogs.cli.run:run", "all stages of a recipe, from images to a report; resumes"),
     "data prepare": ("nogs.cli.data:prepare", "decode a dataset once and write its splits"),
     "data inspect": ("nogs.cli.data:inspect", "counts, label balance, splits and a contact sheet"),
     "posterior train": ("nogs.cli.posterior:train", "train the posterior: what glimpses say about the label"),
@@ -32,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sequences handcrafted": ("nogs.cli.heuristic:handcrafted", "sequences by the labelled parts of birds"),
     "train": ("nogs.cli.train:train", "train hard-attention networks"),
     "compare": ("nogs.cli.compare:compare", "methods side by side: tables, curves, figures"),
+    "report": ("nogs.cli.report:report", "one page about runs: results, a gallery, figures, tables"),
     "evaluate": ("nogs.cli.evaluate:evaluate", "accuracy and glimpses of trained networks"),
     "predict": ("nogs.cli.predict:predict", "ask a trained network about pictures"),
     "stopping": ("nogs.cli.stopping:stopping", "accuracy against glimpses, and when a confidence ends the look"),

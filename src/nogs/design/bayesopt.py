@@ -6,6 +6,8 @@ posterior the process itself costs more than what it saves.
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from nogs.design.entropies import Entropies
-from nogs.design.epe import estimate, first_minimum
+from nogs.design.epe import TIE, estimate, first_minimum
 from nogs.design.search import Choice, conclude, means
 from nogs.runtime.errors import InputError
 
@@ -65,19 +67,30 @@ class BayesOpt:
 def _botorch() -> Any:
     """A function of tried places, their means and errors, and open places: log expected improvement of these."""
     try:
-        from botorch.acquisition.analytic import LogExpectedImprovement
-        from botorch.fit import fit_gpytorch_mll
-        from botorch.models import SingleTaskGP
-        from botorch.models.transforms import Standardize
-        from gpytorch.mlls import ExactMarginalLogLikelihood
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what these packages think of each other is not the user's affair
+            from botorch.acquisition.analytic import LogExpectedImprovement
+            from botorch.exceptions import ModelFittingError
+            from botorch.fit import fit_gpytorch_mll
+            from botorch.models import SingleTaskGP
+            from botorch.models.transforms import Standardize
+            from gpytorch.mlls import ExactMarginalLogLikelihood
     except ImportError:
         raise InputError('The search bayesopt needs BoTorch; install it with pip install "nogs[bayesopt]".') from None
 
     def improvement(known: Tensor, mean: Tensor, error: Tensor, candidates: Tensor) -> Tensor:
+        if float(mean.max() - mean.min()) <= TIE:  # a flat map says nothing about where to go on
+            return torch.zeros(len(candidates))
+        # all locations are tried on the same completions, so that most of the error is common to them; but some of it
+        # is not, and a process that goes through every value follows that
         noise = error.square().clamp_min(1e-8)[:, None]
-        process = SingleTaskGP(known, -mean[:, None], noise, outcome_transform=Standardize(m=1))
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(process.likelihood, process))
-        gain: Tensor = LogExpectedImprovement(process, best_f=(-mean).max())(candidates[:, None])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            process = SingleTaskGP(known, -mean[:, None], noise, outcome_transform=Standardize(m=1))
+            with contextlib.suppress(ModelFittingError):  # then the prior's length scales have to do
+                fit_gpytorch_mll(ExactMarginalLogLikelihood(process.likelihood, process))
+            process.eval()
+            gain: Tensor = LogExpectedImprovement(process, best_f=(-mean).max())(candidates[:, None])
         return gain.detach()
 
     return improvement

@@ -1,13 +1,13 @@
 """Posterior entropies of algorithm 1, line 5, computed where they are asked for, in calls of one fixed shape, and kept.
 
-A call is always `batch` evaluations: so many completions (of any images) at so many candidates each, the last ones
+A call is always `batch` evaluations, whatever images, completions and candidates they belong to; the last ones are
 repeated where there is nothing left to ask. So a number does not depend on how much else was asked for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float32, Float64, Int, Int64, UInt8
@@ -15,14 +15,13 @@ from torch import Tensor
 
 from nogs.completion.protocol import Completions
 from nogs.data.task import LabelSpace
-from nogs.glimpse import cut
+from nogs.design.looking import looking_ahead
 from nogs.posterior.protocol import Posterior, entropy
 from nogs.runtime import streams
 
 __all__ = ["Entropies", "objective", "random_order"]
 
-WIDTHS = (4, 16, 64)
-"""Candidates of a completion in a call: the narrowest that holds an image's candidates, else several of the widest."""
+_LISTED = 1 << 23  # evaluations that are listed at once: three numbers each
 
 
 def objective(space: LabelSpace, attribute: int | None) -> tuple[int, ...]:
@@ -58,20 +57,32 @@ class Entropies:
         images: UInt8[Tensor, "B H W 3"] | None = None,
         batch: int = 512,
     ) -> None:
-        self.posterior, self.completions, self.images, self.batch = posterior, completions, images, batch
+        self.posterior, self.batch = posterior, batch
         device = completions.pool.device
         if order is None:
             order = torch.argsort((completions.weights == 0).to(torch.uint8), dim=1, stable=True)
-        self._order, self._pixels = order.to(device), pixels.to(device)
+        order, pixels = order.to(device), pixels.to(device)
         self.candidates = (posterior.grid.pixels if candidates is None else candidates).to(device)
         self.objectives = [torch.tensor(list(variables), device=device) for variables in objectives]
+        number, self._kept = order.shape
+        self._answers = looking_ahead(
+            posterior,
+            completions.pool,
+            pixels.repeat_interleave(self._kept, 0),
+            index=completions.index.gather(1, order).flatten(),
+            flip=completions.flipped.gather(1, order).flatten(),
+            truth=None
+            if images is None
+            else (images, torch.arange(number, device=device).repeat_interleave(self._kept)),
+        )
         # the statistics are of float64, which not every device has
         home = torch.device("cpu") if device.type == "mps" else device
         self.weights: Float64[Tensor, "B N"] = completions.weights.to(home).double().gather(1, order.to(home))
-        self.used = (self.weights > 0).sum(1).tolist()
+        used = (self.weights > 0).sum(1)
+        self._used, self.used = used[:, None], used.tolist()
         shape = (*self.weights.shape, len(self.candidates), len(self.objectives))
         self._table = torch.full(shape, torch.nan, device=home)
-        self.tried: Int64[Tensor, "B L"] = torch.zeros(len(order), len(self.candidates), dtype=torch.int64)
+        self.tried: Int64[Tensor, "B L"] = torch.zeros(number, len(self.candidates), dtype=torch.int64, device=home)
         self.evaluations = 0
 
     @property
@@ -91,69 +102,45 @@ class Entropies:
 
     def fill(self, wanted: Bool[Tensor, "B L"], last: int | None = None) -> None:
         """Try the wanted candidates of each image on its first `last` completions (all), where they were not yet."""
-        by_width: dict[int, list[tuple[Tensor, ...]]] = {}
-        for b, row in enumerate(wanted.cpu()):
-            end = self.used[b] if last is None else min(last, self.used[b])
-            for first in self.tried[b, row].unique().tolist():
-                places = (row & (self.tried[b] == first)).nonzero()[:, 0]
-                if first < end:
-                    width, rows = _rows(b, places, first, end)
-                    by_width.setdefault(width, []).append(rows)
-                    self.tried[b, places] = end
-                    self.evaluations += (end - first) * len(places)
-        for width, parts in by_width.items():
-            self._ask(width, *(torch.cat(column) for column in zip(*parts)))
+        end = self._used if last is None else self._used.clamp(max=last)
+        wanted = wanted.to(end.device) & (self.tried < end)
+        number = torch.where(wanted, end - self.tried, 0)
+        for some in self._portions(number.sum(1).tolist()):
+            self._ask(*_listed(number[some], self.tried[some], first=some.start))
+        self.tried = torch.where(wanted, end, self.tried)
 
-    def _ask(self, width: int, image: Tensor, place: Tensor, where: Tensor, new: Tensor) -> None:
-        """Ask about rows (image, completion, candidates), `batch` evaluations at a time; store what is new."""
-        device, rows = self._pixels.device, self.batch // width
-        for start in range(0, len(image), rows):
-            number = min(rows, len(image) - start)
-            take = torch.arange(start, start + rows).clamp(max=len(image) - 1)
-            b, n, candidates = image[take].to(device), place[take].to(device), where[take].to(device)
-            found = self._answers(b, self._order[b, n], self.candidates[candidates]).to(self._table.device)
-            fresh = new[take] & (torch.arange(rows) < number)[:, None]
-            row, column = (part.to(self._table.device) for part in fresh.nonzero(as_tuple=True))
-            image_of, place_of = b.to(row.device)[row], n.to(row.device)[row]
-            self._table[image_of, place_of, candidates.to(row.device)[row, column]] = found[row, column]
+    def _portions(self, evaluations: list[int]) -> Iterator[slice]:
+        """Images in order, so many at once that their evaluations can be listed; and counts them."""
+        self.evaluations += sum(evaluations)
+        start, listed = 0, 0
+        for b, number in enumerate(evaluations):
+            if listed and listed + number > _LISTED:
+                yield slice(start, b)
+                start, listed = b, 0
+            listed += number
+        if listed:
+            yield slice(start, len(evaluations))
 
-    def _answers(self, b: Tensor, n: Tensor, candidates: Tensor) -> Float32[Tensor, "Q W A"]:
-        chosen = self.completions
-        index, flip, pixels = chosen.index[b, n], chosen.flipped[b, n], self._pixels[b]
-        if self.images is None:
-            answers = self.posterior.look_ahead(chosen.pool, pixels, candidates, index=index, flip=flip)
-        else:
-            shown = paste(self._pictures(index, flip), self.images[b], pixels, glimpse=self.posterior.grid.glimpse)
-            answers = self.posterior.look_ahead(shown, pixels, candidates)
-        each = entropy(answers)
-        return torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
-
-    def _pictures(self, index: Tensor, flip: Tensor) -> UInt8[Tensor, "Q H W 3"]:
-        pictures = self.completions.pool[index]
-        return torch.where(flip[:, None, None, None], pictures.flip(2), pictures)
+    def _ask(self, image: Int64[Tensor, " M"], place: Int64[Tensor, " M"], where: Int64[Tensor, " M"]) -> None:
+        """Ask about M triples (image, completion, candidate), `batch` at a time, and store the answers."""
+        device, home = self.candidates.device, self._table.device
+        query, last = (image * self._kept + place).to(device), self.candidates[where.to(device)]
+        step = torch.arange(self.batch, device=device)
+        for start in range(0, len(query), self.batch):
+            now = slice(start, min(start + self.batch, len(query)))
+            rows = (start + step).clamp(max=len(query) - 1)
+            each = entropy(self._answers(query[rows], last[rows]))[: now.stop - start]
+            found = torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
+            self._table[image[now], place[now], where[now]] = found.to(home)
 
 
-def _rows(b: int, places: Tensor, first: int, end: int) -> tuple[int, tuple[Tensor, ...]]:
-    """Rows (image, completion, candidates, which of them count) of one width, for some completions at some places."""
-    width = next((width for width in WIDTHS if width >= len(places)), WIDTHS[-1])
-    groups, number = -(-len(places) // width), end - first
-    inside = torch.arange(groups * width).reshape(groups, width)
-    return width, (
-        torch.full((number * groups,), b),
-        torch.arange(first, end).repeat_interleave(groups),
-        places[inside.clamp(max=len(places) - 1)].repeat(number, 1),
-        (inside < len(places)).repeat(number, 1),
-    )
-
-
-def paste(
-    pictures: UInt8[Tensor, "Q H W 3"], images: UInt8[Tensor, "Q H W 3"], pixels: Int[Tensor, "Q P 2"], *, glimpse: int
-) -> UInt8[Tensor, "Q H W 3"]:
-    """Copies of `pictures` that show `images` in their glimpses."""
-    out = pictures.clone()
-    steps = torch.arange(glimpse, device=pixels.device)
-    rows, columns = pixels[..., 0, None] + steps, pixels[..., 1, None] + steps
-    picture = torch.arange(len(out), device=pixels.device)[:, None, None, None]
-    seen = cut(images, pixels, glimpse=glimpse)
-    out[picture, rows[..., :, None], columns[..., None, :]] = seen
-    return out
+def _listed(
+    number: Int64[Tensor, "B L"], tried: Int64[Tensor, "B L"], *, first: int
+) -> tuple[Int64[Tensor, " M"], Int64[Tensor, " M"], Int64[Tensor, " M"]]:
+    """For each candidate its next `number` completions, one after the other: images (from `first` on), places, ..."""
+    image, where = number.nonzero(as_tuple=True)
+    each = number[image, where]
+    ends = each.cumsum(0)
+    entry = torch.repeat_interleave(each)
+    place = torch.arange(len(entry), device=entry.device) - (ends - each)[entry] + tried[image, where][entry]
+    return image[entry] + first, place, where[entry]

@@ -118,9 +118,10 @@ def _named(network: str, names: Sequence[str], run: Path) -> list[str]:
     return fitting
 
 
-def _data(run: Path) -> dict[str, Any]:
-    """The data fields of a run's recipe, as they stand in the file; the recipe itself is a floor above this one."""
-    path = run / "recipe.yaml"
-    values = read_yaml(path) if path.exists() else {}
+def _data(place: Path) -> dict[str, Any]:
+    """The data fields of the recipe of the run that `place` is or lies in; `Recipe` itself is a floor above."""
+    around = (place, *place.resolve().parents[:4])  # RUN/attention/METHOD/ATTRIBUTE/SEED
+    path = next((folder / "recipe.yaml" for folder in around if (folder / "recipe.yaml").exists()), None)
+    values = read_yaml(path) if path else {}
     data = values.get("data") if isinstance(values, dict) else None
     return data if isinstance(data, dict) else {}

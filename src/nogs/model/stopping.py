@@ -100,9 +100,10 @@ def watch(
     """Log-probabilities of the labels after each glimpse of the images `rows`, and the locations (grid indices)."""
     architecture, device = networks.architecture, networks.coordinates.device
     grid = architecture.grid
+    chunk = 256 if architecture.embedder == "release" else _CHUNK  # it normalises by the chunk, as evaluation does
     parts = []
-    for start in range(0, len(rows), _CHUNK):
-        part = slice(start, start + _CHUNK)
+    for start in range(0, len(rows), chunk):
+        part = slice(start, start + chunk)
         pixels: UInt8[Tensor, "b H W 3"] = torch.from_numpy(images[rows[part].numpy()]).to(device)
         state = networks.start(len(pixels))
         said, places = [], []

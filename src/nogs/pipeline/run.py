@@ -67,9 +67,7 @@ def run_recipe(
 class _Run:
     """A run in work."""
 
-    def __init__(
-        self, recipe: Recipe, task: Task, run: Path, settings: Settings, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, recipe: Recipe, task: Task, run: Path, settings: Settings, tell: Callable[[str], None]) -> None:
         self.recipe, self.task, self.run, self.settings, self.tell = recipe, task, run, settings, tell
         self.device = pick_device(settings.device)
         self.attributes = _attributes(settings.attributes, task)
@@ -110,9 +108,9 @@ class _Run:
             stage.finish(images=len(self.task.ids), notes=list(self.task.notes))
         self.recipe.to_yaml(self.run / "recipe.yaml")
         splits = ", ".join(f"{len(self.task.splits[name]):,} {name}" for name in ("train", "validation", "test"))
-        side = self.task.grid.height
+        labels = f"{len(self.task.space.names)} {'classes' if self.task.space.kind == 'categorical' else 'attributes'}"
         self.tell(
-            f"{self.head}: {len(self.task.ids):,} images of {side} px in {len(self.task.space.names)} classes ({splits}); "
+            f"{self.head}: {len(self.task.ids):,} images of {self.task.grid.height} px, {labels} ({splits}); "
             f"{len(self.task.splits['annotate']):,} get sequences."
         )
         return folder
@@ -204,7 +202,7 @@ class _Run:
         self._enter("sequences", {**parts, **inputs, **self._common()})
         check_leaks(task, posterior=source, bank=bank)
         load_posterior(source, task=task)  # one of another task is refused here
-        tools, workers = self._tools(source), self.settings.workers or self._places()
+        tools, workers = self._tools(source), self.settings.workers or self._places(len(ids))
         digest, bank_mark = file_digest(find_posterior(source)), read_json(bank / "done.json")["fingerprint"]
         for attribute in self.attributes:
             folder = home / (attribute or "")
@@ -240,9 +238,10 @@ class _Run:
             )
             assert found is not None
             assert found.entropy_before is not None
-            left, done = found.entropy_before.mean(0), read_json(folder / "done.json")
+            done = read_json(folder / "done.json")
+            left = " ".join(f"{nats:.2f}" for nats in found.entropy_before.mean(0))
             self.tell(
-                f"  {len(found):,} sequences; nats left before each glimpse: {' '.join(f'{nats:.2f}' for nats in left)} "
+                f"  {len(found):,} sequences; nats left before each glimpse: {left} "
                 f"({done['evaluations']:,} evaluations, {done['seconds']:.0f} s)"
             )
         close_tools()
@@ -352,11 +351,10 @@ class _Run:
             skip_corrupt=settings.skip_corrupt,
         )
 
-    def _places(self) -> int:
-        """Workers that annotate: one a GPU, or one a core."""
-        if self.device.type == "cuda":
-            return torch.cuda.device_count()
-        return cores()
+    def _places(self, images: int) -> int:
+        """Workers that annotate: one a GPU, or one a core; no more than a few blocks each are worth their start."""
+        most = torch.cuda.device_count() if self.device.type == "cuda" else cores()
+        return max(1, min(most, images // self.recipe.design.images // 4))
 
     @contextmanager
     def _threads(self, small: bool) -> Iterator[None]:

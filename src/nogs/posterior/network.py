@@ -21,7 +21,7 @@ from nogs.posterior.tokens import GlimpseTokens
 from nogs.runtime import streams
 from nogs.runtime.device import Precision, pick_precision
 
-CHUNK = {"tokens": {"cuda": 1 << 14, "cpu": 512}, "cnn": {"cuda": 1 << 11, "cpu": 64}}
+CHUNK = {"tokens": {"cuda": 3 << 12, "cpu": 512}, "cnn": {"cuda": 1 << 11, "cpu": 64}}
 """Queries that go through a network at once: enough to fill the device, few enough for its memory."""
 
 _SHAPE_FIELDS = (
@@ -74,6 +74,20 @@ class Architecture:
         """Inverse of `to_json`."""
         head, grid = Head.from_json(value["head"]), Grid.from_json(value["grid"])
         return cls(PosteriorConfig(**value["config"]), grid, value["glimpses"], head)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Q queries that wait for one more glimpse; see `NetworkPosterior.prepare`."""
+
+    images: UInt8[Tensor, "N H W 3"]
+    pixels: Int[Tensor, "Q P 2"]
+    index: Int[Tensor, " Q"]
+    observed: Bool[Tensor, "Q P"]
+    flip: Bool[Tensor, " Q"] | None
+    truth: tuple[UInt8[Tensor, "M H W 3"], Int[Tensor, " Q"]] | None
+    shared: Tensor  # what the network computed, a row for each query or for each image of `truth`
+    row: Int[Tensor, " Q"]
 
 
 class NetworkPosterior:
@@ -137,7 +151,7 @@ class NetworkPosterior:
         index, observed = self._defaults(images, pixels, index, observed)
         parts = []
         with self._ready():
-            for rows, keep in self._chunks(len(pixels)):
+            for rows, keep in self._chunks(len(pixels), padded=self.compiled):
                 mirrored = None if flip is None else flip[rows]
                 seen = self.network.read(images, pixels[rows], index[rows], mirrored)
                 parts.append(self._forward(seen, pixels[rows], observed[rows])[:keep].float())
@@ -168,22 +182,61 @@ class NetworkPosterior:
         flip: Bool[Tensor, " Q"] | None = None,
     ) -> Float32[Tensor, "Q L V C"]:
         """See `Posterior`; a network that can encodes the P glimpses once and not L times."""
-        index, observed = self._defaults(images, pixels, index, observed)
         candidates = candidates.expand(len(pixels), -1, 2)
         queries, locations = candidates.shape[:2]
+        prepared = self.prepare(images, pixels, index=index, observed=observed, flip=flip)
+        rows = torch.arange(queries, device=pixels.device).repeat_interleave(locations)
+        return self.extend(prepared, rows, candidates.reshape(-1, 2)).unflatten(0, (queries, locations))
+
+    def prepare(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q P 2"],
+        *,
+        index: Int[Tensor, " Q"] | None = None,
+        observed: Bool[Tensor, "Q P"] | None = None,
+        flip: Bool[Tensor, " Q"] | None = None,
+        truth: tuple[UInt8[Tensor, "M H W 3"], Int[Tensor, " Q"]] | None = None,
+    ) -> Prepared:
+        """The first half of `look_ahead`: what all candidates of a query have in common, to be kept and extended.
+
+        With `truth`, other images and the row of each query among them, the P glimpses show those: so does, of a
+        candidate that overlaps them, the part that was seen.
+        """
+        index, observed = self._defaults(images, pixels, index, observed)
+        own = torch.arange(len(pixels), device=pixels.device)
+        source, where, which, mirrored, row = images, pixels, index, flip, own
+        if truth is not None:  # queries of one image have one set of glimpses, which is encoded once
+            source, row = truth
+            first = torch.full((len(source),), len(own) - 1, device=own.device).scatter_reduce(0, row, own, "amin")
+            where, which, mirrored = pixels[first], torch.arange(len(source), device=own.device), None
+        parts = []
+        with self._ready():
+            # always as many at once, so that an encoding does not depend on how many others are asked for
+            for rows, keep in self._chunks(len(where), size=max(1, self.chunk // max(1, pixels.shape[1]))):
+                turned = None if mirrored is None else mirrored[rows]
+                parts.append(self.network.prepare(source, where[rows], which[rows], turned)[:keep])
+        return Prepared(images, pixels, index, observed, flip, truth, torch.cat(parts), row)
+
+    def extend(
+        self, prepared: Prepared, rows: Int[Tensor, " M"], candidates: Int[Tensor, "M 2"]
+    ) -> Float32[Tensor, "M V C"]:
+        """The second half: answers to M of the prepared queries, each after one more glimpse at its candidate."""
         head, parts = self.architecture.head, []
         with self._ready():
-            prepared = self.network.prepare(images, pixels, index, flip)
-            for pairs, keep in self._chunks(queries * locations):
-                rows = pairs // locations
-                last = candidates.reshape(-1, 2)[pairs][:, None]
-                where = torch.cat([pixels[rows], last], 1)
-                known = torch.cat([observed[rows], observed.new_ones(len(rows), 1)], 1)
-                known = distinct(where, known)
-                seen = self.network.read(images, last, index[rows], None if flip is None else flip[rows])
-                logits = self._extend(prepared[rows], seen, where, known).float()
+            for pairs, keep in self._chunks(len(rows), padded=self.compiled):
+                query, last = rows[pairs], candidates[pairs][:, None]
+                pixels, observed = prepared.pixels[query], prepared.observed[query]
+                where = torch.cat([pixels, last], 1)
+                known = distinct(where, torch.cat([observed, observed.new_ones(len(pairs), 1)], 1))
+                turned = None if prepared.flip is None else prepared.flip[query]
+                seen = self.network.read(prepared.images, last, prepared.index[query], turned)
+                if prepared.truth is not None:
+                    true = self.network.read(prepared.truth[0], last, prepared.truth[1][query])
+                    seen = torch.where(self.network.seen_before(pixels, last)[..., None], true, seen)
+                logits = self._extend(prepared.shared[prepared.row[query]], seen, where, known).float()
                 parts.append(head.log_probabilities(logits, self._scale(known))[:keep])
-        return torch.cat(parts).unflatten(0, (queries, locations))
+        return torch.cat(parts)
 
     def _defaults(
         self, images: Tensor, pixels: Tensor, index: Tensor | None, observed: Tensor | None
@@ -199,12 +252,15 @@ class NetworkPosterior:
     def _scale(self, observed: Bool[Tensor, "Q T"]) -> Float32[Tensor, "Q _"]:
         return self.inverse_temperature[observed.sum(-1).clamp(max=len(self.inverse_temperature) - 1)]
 
-    def _chunks(self, number: int) -> Iterator[tuple[Int[Tensor, " B"], int]]:
-        """Rows of each chunk and how many of them count; a compiled network gets full chunks only."""
-        for start in range(0, number, self.chunk):
-            keep = min(self.chunk, number - start)
-            size = self.chunk if self.compiled else keep
-            yield (start + torch.arange(size, device=self.device)).clamp(max=number - 1), keep
+    def _chunks(
+        self, number: int, *, size: int | None = None, padded: bool = True
+    ) -> Iterator[tuple[Int[Tensor, " B"], int]]:
+        """Rows of each chunk and how many of them count; if `padded`, as for a compiled network, all are full."""
+        size = size or self.chunk
+        for start in range(0, number, size):
+            keep = min(size, number - start)
+            rows = torch.arange(size if padded else keep, device=self.device)
+            yield (start + rows).clamp(max=number - 1), keep
 
     @contextmanager
     def _ready(self) -> Iterator[None]:

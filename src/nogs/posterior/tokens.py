@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nogs.glimpse import Grid, cut
+from nogs.posterior.attention import Rows, attend, plan_rows
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.labels import Float32Linear
 from nogs.posterior.stems import VGGStem, centres, make_stem, token_size
@@ -55,38 +56,16 @@ class Block(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(
-        self,
-        x: Float[Tensor, "S D"],
-        groups: Groups,
-        masks: Sequence[Bool[Tensor, "_ _"] | None],
-        *,
-        first: Int[Tensor, " Q"] | None = None,
+        self, x: Float[Tensor, "S D"], plan: Sequence[Rows], *, first: Int[Tensor, " Q"] | None = None
     ) -> Float[Tensor, "_ D"]:
-        """`groups` are (rows, tokens); `masks` are true for tokens that may be seen.
-
-        With `first`, the place of each row's first token, only these are computed: all that a last layer is asked for.
-        """
+        """With `first`, the place of each row's first token, only these are computed: all a last layer is asked for."""
         width = x.shape[-1]
         normed = self.norm1(x)
         keys, values = F.linear(normed, self.qkv.weight[width:], self.qkv.bias[width:]).chunk(2, -1)
         asking = normed if first is None else normed[first]
         queries = F.linear(asking, self.qkv.weight[:width], self.qkv.bias[:width])
-        sizes = [rows * tokens for rows, tokens in groups]
-        lengths = [tokens if first is None else 1 for _, tokens in groups]
-        parts = zip(
-            queries.split([rows * length for (rows, _), length in zip(groups, lengths)]),
-            keys.split(sizes),
-            values.split(sizes),
-            masks,
-            groups,
-        )
-        seen = []
-        for q, k, v, mask, (rows, _) in parts:
-            q, k, v = (part.reshape(rows, -1, self.heads, width // self.heads).transpose(1, 2) for part in (q, k, v))
-            # a mask is spelt out for each query token: kernels with a mask want all its axes
-            spread = None if mask is None else mask[:, None, None].expand(-1, 1, q.shape[2], -1)
-            seen.append(F.scaled_dot_product_attention(q, k, v, attn_mask=spread).transpose(1, 2).reshape(-1, width))
-        x = (x if first is None else x[first]) + self.drop(self.out(torch.cat(seen) if len(seen) > 1 else seen[0]))
+        seen = attend(queries, keys, values, plan, heads=self.heads, first=first is not None)
+        x = (x if first is None else x[first]) + self.drop(self.out(seen))
         return x + self.drop(self.mlp(self.norm2(x)))
 
 
@@ -135,6 +114,13 @@ class GlimpseTokens(nn.Module):
         mirrored = None if flip is None else flip[:, None].expand(spread)
         return cut(images, pixels, glimpse=self.grid.glimpse, index=index[:, None].expand(spread), flip=mirrored)
 
+    def seen_before(self, pixels: Int[Tensor, "Q P 2"], last: Int[Tensor, "Q 1 2"]) -> Bool[Tensor, "Q 1 g g"]:
+        """Which pixels of the glimpse at `last`, as `read` reads it, lie in one of those at `pixels`."""
+        steps = torch.arange(self.grid.glimpse, device=pixels.device)
+        apart = last[:, :, :, None] + steps - pixels[:, :, :, None]  # Q P 2 g: from each earlier corner
+        inside = (apart >= 0) & (apart < self.grid.glimpse)
+        return (inside[:, :, 0, :, None] & inside[:, :, 1, None]).any(1, keepdim=True)
+
     def encode(
         self,
         glimpses: UInt8[Tensor, "M g g 3"],
@@ -152,8 +138,9 @@ class GlimpseTokens(nn.Module):
         if not (self.glimpse_blocks and number):
             return tokens
         flat = tokens.reshape(-1, width)
+        plan = [plan_rows(number, each, seen=None, device=flat.device)]
         for block in self.glimpse_blocks:
-            flat = block(flat, [(number, each)], [None])
+            flat = block(flat, plan)
         return flat.view(number, each, width)
 
     def context(
@@ -164,21 +151,20 @@ class GlimpseTokens(nn.Module):
         `groups` are (queries, glimpses), and `tokens` those of their glimpses one after the other.
         """
         each, width = tokens.shape[1:]
-        rows, masks, firsts, start, place, query = [], [], [], 0, 0, 0
+        rows, plan, firsts, start, place, query = [], [], [], 0, 0, 0
         for queries, glimpses in groups:
             part = tokens[start : start + queries * glimpses].reshape(queries, glimpses * each, width)
             prior = self.prior.to(part.dtype).expand(queries, 1, width)
             rows.append(torch.cat([prior, part], 1).reshape(-1, width))
             seen = observed[query : query + queries, :glimpses].repeat_interleave(each, 1)
-            masks.append(torch.cat([seen.new_ones(queries, 1), seen], 1) if glimpses else None)
-            length = 1 + glimpses * each
+            seen, length = torch.cat([seen.new_ones(queries, 1), seen], 1), 1 + glimpses * each
+            plan.append(plan_rows(queries, length, seen=seen, device=tokens.device))
             firsts.append(place + length * torch.arange(queries, device=tokens.device))
             start, place, query = start + queries * glimpses, place + queries * length, query + queries
         x, first = torch.cat(rows), torch.cat(firsts)
-        lengths = [(queries, 1 + glimpses * each) for queries, glimpses in groups]
         for n, block in enumerate(self.blocks):
             last = n == len(self.blocks) - 1 and not all_tokens
-            x = block(x, lengths, masks, first=first if last else None)
+            x = block(x, plan, first=first if last else None)
         return x
 
     def classify(self, context: Float[Tensor, "Q D"]) -> Float[Tensor, "Q O"]:

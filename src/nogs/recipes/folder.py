@@ -107,7 +107,7 @@ def chosen(
             f"test on; give at least {LEAST}."
         )
     pick = _Choices(given)
-    size, glimpse, locations = _geometry(pick, survey, gpu_bytes)
+    glimpse, locations = _geometry(pick, survey, gpu_bytes)
     (_for_cpu if gpu_bytes is None else _for_gpu)(pick, survey, glimpse)
     annotated, length = min(pick["data.annotated"], survey.training // 2), pick["glimpses"]
     maps = annotated * length * locations * 8
@@ -123,8 +123,8 @@ def chosen(
     return validated(values, source="Recipe 'folder' with sizes for these pictures"), pick.made
 
 
-def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[int, int, int]:
-    """Sides of images and glimpses in px, and the number of locations."""
+def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[int, int]:
+    """Side of a glimpse in px, and the number of locations."""
     side, sizes = survey.side, _SIZES["cpu" if gpu_bytes is None else "gpu"]
     why = f"the pictures' shorter sides are {side} px at the median"
     fitting = [size for size in sizes if size <= side] or [sizes[0]]
@@ -152,11 +152,11 @@ def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[in
         why = f"{'half' if part == 2 else 'a quarter of'} a glimpse: {count} x {count} locations"
         spacing = pick("data.grid_spacing", spacing, why)
         count = (size - glimpse) // max(1, spacing) + 1
-    return size, glimpse, count**2
+    return glimpse, count**2
 
 
 def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
-    """Networks and numbers for which two cores need minutes, not hours."""
+    """Networks and numbers for which two cores need less than an hour."""
     pick("glimpses", 4, "each one more is one more search for every annotated image")
     pick("data.annotated", min(400, survey.training // 5), "images that get a sequence; the others train the posterior")
     batch = pick("posterior.batch", min(128, survey.training // 4), "as much as a core does at once")
@@ -177,13 +177,14 @@ def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     trained = generator == "trained"
     count = pick("bank.count", 4_000 if trained else 10_000, "a core makes so many in a few minutes")
     pick("bank.components", min(128, count // 4), "enough for a proposal, whose pixels are compared afterwards")
-    small = "a small generator"
-    pick("bank.trained.autoencoder_width", 16, small)
-    pick("bank.trained.autoencoder_iterations", 1500, small)
-    pick("bank.trained.width", 128, small)
-    pick("bank.trained.depth", 4, small)
-    pick("bank.trained.iterations", 4_000, small)
-    pick("bank.trained.steps", 16, small)
+    if trained:
+        small = "a small generator"
+        pick("bank.trained.autoencoder_width", 16, small)
+        pick("bank.trained.autoencoder_iterations", 1_500, small)
+        pick("bank.trained.width", 128, small)
+        pick("bank.trained.depth", 4, small)
+        pick("bank.trained.iterations", 4_000, small)
+        pick("bank.trained.steps", 16, small)
     kept = pick("completion.kept", 50, "completions of each image and step")
     pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
     pick("completion.exact_reach", 1, "px that a bank image may be shifted")

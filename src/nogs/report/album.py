@@ -114,11 +114,13 @@ class Album:
     def _pixels(self) -> Iterator[Plate]:
         if self.task is None or not self.run.networks:
             return
-        grid, rows = self.task.grid, self.task.rows("test")[:500]
+        device = pick_device(self.device)
+        heavy = self.run.recipe.get("attention", {}).get("embedder") == "vgg" and device.type == "cpu"
+        grid, rows = self.task.grid, self.task.rows("test")[: 100 if heavy else 500]
         images, ids = self.task.images[rows], [self.task.ids[row] for row in rows]
         found: dict[str, list[np.ndarray]] = {}
         for network in chosen_networks(self.run, most=12):
-            loaded, _ = load_network(network.folder / "best-accuracy.safetensors")
+            loaded, _ = load_network(network.folder / "best-accuracy.safetensors", device=device)
             trail = trace(loaded, images, ids, locations=stored_locations(network, self.task, ids))
             labels = member_labels(self.task, Member(network.method, attribute=network.attribute))[rows]
             points = np.stack([seen_by_glimpse(trail.locations, grid), accuracy_by_glimpse(trail, labels)], -1)
@@ -129,15 +131,16 @@ class Album:
         if table is not None and self.task.space.kind == "categorical":
             share = grid.glimpse**2 / (grid.height * grid.width)
             curves["posterior, random places"] = [(r["glimpses"] * share, r["accuracy"]) for r in table]
+        levels = {"majority class": float(np.mean([n.learned.majority for n in self.run.networks]))}
+        wholes = [n.learned.whole for n in self.run.networks if n.learned.whole is not None]
+        levels |= {"whole image, same features": float(np.mean(wholes))} if wholes else {}
         yield Plate(
             "pixels",
             "Accuracy against pixels seen",
             f"After 0, 1 ... glimpses of {len(rows):,} test images. The networks are trained to answer after the last "
             "glimpse (filled); hollow points are what they would have answered before. Overlaps of the networks' "
             "glimpses count once.",
-            pixels_figure(
-                curves, chance=float(np.mean([n.learned.majority for n in self.run.networks])), trained=trained
-            ),
+            pixels_figure(curves, levels=levels, trained=trained),
             (self.run.folder / "attention",),
         )
 

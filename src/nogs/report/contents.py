@@ -95,6 +95,7 @@ class Run:
     sequences: tuple[SequenceSet, ...]
     networks: tuple[Network, ...]
     scores: Mapping[Path, Mapping[str, Any]]
+    verdicts: tuple[str, ...]
     stages: Mapping[Path, Mapping[str, Any]]
 
     @property
@@ -143,9 +144,14 @@ def read_run(folder: Path) -> Run:
         sequences=_sequences(folder),
         networks=_networks(folder),
         scores=_scores(folder),
-        stages={path: read_json(path) for path in sorted(folder.glob("**/done.json"))},
+        verdicts=_verdicts(folder / "attention" / "verdict.json"),
+        stages={
+            path: read_json(path)
+            for pattern in ("*", "sequences/*", "attention/**")
+            for path in sorted(folder.glob(f"{pattern}/done.json"))
+        },
     )
-    if not any(run.has.values()) and run.inspection is None and not run.stages:
+    if not any(run.has.values()) and run.inspection is None and not run.recipe:
         raise InputError(
             f"{folder} holds nothing that nogs made; give the folder of a run, such as nogs train's --out."
         )
@@ -189,7 +195,10 @@ def _networks(folder: Path) -> tuple[Network, ...]:
 
 
 def _sequences(folder: Path) -> tuple[SequenceSet, ...]:
-    places = [place for place in folder.iterdir() if place.is_dir() and place.name not in _NOT_SEQUENCES]
+    # beside a recipe, sequences may lie in any folder of the run; without one this may be any folder at all
+    whole = (folder / "recipe.yaml").is_file()
+    places = [place for place in folder.iterdir() if place.name == "sequences" or (whole and place.is_dir())]
+    places = [place for place in places if place.name not in _NOT_SEQUENCES]
     found = [folder] if (folder / "sequences.jsonl").is_file() else []
     found += [one for place in sorted(places) for one in folders(place) if (one / "manifest.json").is_file()]
     out: list[SequenceSet] = []
@@ -207,6 +216,11 @@ def _sequences(folder: Path) -> tuple[SequenceSet, ...]:
 def _kind(sequences: Sequences) -> str:
     method = str(sequences.provenance.get("method") or sequences.provenance.get("source") or "sequences")
     return method.removesuffix(" glimpse sequences")
+
+
+def _verdicts(path: Path) -> tuple[str, ...]:
+    """Sentences of `nogs run` about whether the sequences helped."""
+    return tuple(one["sentence"] for one in (_first(path) or {}).get("verdicts", ()))
 
 
 def _scores(folder: Path) -> dict[Path, Mapping[str, Any]]:

@@ -40,9 +40,9 @@ def compared(networks: Sequence[Learned]) -> Mapping[str, Any] | None:
 
 
 def reference_of(networks: Sequence[Learned]) -> str:
-    """RAM, or the first method where it is not there."""
+    """RAM (or RAM+), or the first method where it is not there."""
     methods = [network.method for network in networks]
-    return next((method for method in methods if method.split()[0].rstrip(",") == "ram"), methods[0])
+    return next((method for method in methods if method.startswith("ram")), methods[0])
 
 
 def chosen_networks(run: Run, *, most: int) -> list[Network]:

@@ -159,6 +159,8 @@ class _Page:
             "prefix": prefix,
             "about": _about(run, task),
             "headlines": headlines(run, comparison, link=self.link, comparison_file=file),
+            "verdicts": [] if len(run.verdicts) > 8 else run.verdicts,
+            "verdicts_href": self.link(run.folder / "attention" / "verdict.json"),
             "absent": _absent(run, task),
             "first_tables": first,
             "tables": [table for table in every if table not in first],
@@ -285,4 +287,4 @@ def _slugs(names: Iterable[str]) -> list[str]:
 
 
 def _short(path: Path) -> str:
-    return "/".join(path.parts[-2:]) if path.suffix else path.name
+    return "/".join(path.parts[-2:])

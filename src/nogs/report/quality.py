@@ -93,11 +93,15 @@ def policy_figure(entropies: Mapping[str, Sequence[Sequence[float]]], *, locatio
 
 
 def pixels_figure(
-    curves: Mapping[str, Sequence[tuple[float, float]]], *, chance: float | None = None, trained: Sequence[str] = ()
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    levels: Mapping[str, float] | None = None,
+    trained: Sequence[str] = (),
 ) -> Figure:
     """Accuracy against the share of pixels seen, (share, accuracy) after 0, 1 ... T glimpses.
 
     Networks in `trained` answer for good after the last glimpse only: that point is filled, the others are hollow.
+    `levels` are accuracies to compare with, drawn as lines.
     """
     figure = new_figure(5.6, 3.6)
     axes = figure.add_subplot()
@@ -108,10 +112,10 @@ def pixels_figure(
         hollow: dict[str, Any] = {"markerfacecolor": "none"} if name in trained else {}
         axes.plot(shares, accuracies, label=name, **style, **hollow)
         axes.plot(shares[-1], accuracies[-1], color=style["color"], marker=style["marker"], markersize=6)
-    if chance is not None:
-        axes.axhline(100 * chance, color="#999999", linewidth=0.9, linestyle=":")
+    for name, level in (levels or {}).items():
+        axes.axhline(100 * level, color="#999999", linewidth=0.9, linestyle=":")
         across = axes.get_yaxis_transform()
-        axes.text(0.99, 100 * chance, "majority class", transform=across, fontsize=8, ha="right", va="bottom")
+        axes.text(0.99, 100 * level, name, transform=across, fontsize=8, ha="right", va="bottom")
     axes.set(xlabel="pixels seen (%)", ylabel="accuracy (%)")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8.5)

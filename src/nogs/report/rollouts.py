@@ -32,30 +32,43 @@ def trace(
     *,
     locations: Int64[np.ndarray, "n T"] | None = None,
     seed: int = 0,
+    batch: int = 64,
 ) -> Trace:
-    """Follow the first of the networks along given locations, or along ones drawn by (seed, image id)."""
+    """Follow the first of the networks, on its device, along given locations, or along ones drawn by (seed, id)."""
+    parts = [
+        _trace(network, images[part], ids[part], None if locations is None else locations[part], seed)
+        for part in (slice(n, n + batch) for n in range(0, len(ids), batch))
+    ]
+    columns = zip(*((one.locations, one.policies, one.answers) for one in parts))
+    return Trace(*(np.concatenate(column) for column in columns))
+
+
+def _trace(network: Networks, images: np.ndarray, ids: Sequence[str], locations: np.ndarray | None, seed: int) -> Trace:
     a = network.architecture
-    pictures = torch.from_numpy(np.array(images))
-    rows = torch.arange(len(images))[None].expand(len(network), -1)
+    device = network.coordinates.device
+    pictures = torch.from_numpy(np.array(images)).to(device)
+    rows = torch.arange(len(images), device=device)[None].repeat(len(network), 1)
     with torch.no_grad():
         if locations is None:
             steps = torch.arange(a.glimpses)
-            drawn = torch.stack([streams.uniform(streams.key(seed, "report", id), steps) for id in ids])
-            found = network(pictures, rows, uniforms=drawn[None].expand(len(network), -1, -1)).locations
+            drawn = torch.stack([streams.uniform(streams.key(seed, "report", id), steps) for id in ids]).to(device)
+            found = network(pictures, rows, uniforms=drawn[None].repeat(len(network), 1, 1)).locations
         else:
-            found = torch.from_numpy(np.asarray(locations))[None].expand(len(network), -1, -1)
+            found = torch.from_numpy(np.asarray(locations)).to(device)[None].repeat(len(network), 1, 1)
         state, policies, answers = network.start(len(images)), [], []
         for t in range(a.glimpses + 1):
             answers.append(torch.softmax(network.classify(state)[0], -1))
             if t == a.glimpses:
                 break
-            policies.append(torch.softmax(network.location_logits(state)[0], -1))
+            logits = network.location_logits(state)
+            if network.routes is not None:  # ways to look that are fixed beforehand have no location network
+                route = network.routes[:, t, None]
+                logits = torch.where(route.isnan(), logits, route)
+            policies.append(torch.softmax(logits[0], -1))
             place = found[..., t]
-            patches = cut(
-                pictures, a.grid.pixels[place], glimpse=a.grid.glimpse, index=rows.contiguous(), scales=a.scales
-            )
+            patches = cut(pictures, network.pixels[place], glimpse=a.grid.glimpse, index=rows, scales=a.scales)
             state = network.see(state, patches, place)
-    return Trace(found[0].numpy(), torch.stack(policies, 1).numpy(), torch.stack(answers, 1).numpy())
+    return Trace(*(x.cpu().numpy() for x in (found[0], torch.stack(policies, 1), torch.stack(answers, 1))))
 
 
 def accuracy_by_glimpse(found: Trace, labels: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " T1"]:

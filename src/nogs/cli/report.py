@@ -1,0 +1,50 @@
+"""`nogs report`: one self-contained page about one or several runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from nogs.cli.flags import TaskArgs, parse
+
+if TYPE_CHECKING:
+    from nogs.data import DataConfig, Task
+
+
+@dataclass(frozen=True)
+class ReportArgs(TaskArgs):
+    """Arguments of `nogs report`."""
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
+    """Folders of runs; whatever stages they have are shown, several are compared."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """The page; by default RUN/report.html, or report.html beside the first of several runs."""
+    images: int = 12
+    """Images with sequences in the gallery, and as many test images; 0 for no gallery."""
+    device: str = "auto"
+    """Where the walk-through of the design is computed: auto, cpu, cuda, cuda:N or mps."""
+
+
+def report(argv: list[str]) -> None:
+    """Write the page and print where it is."""
+    args = parse(
+        ReportArgs,
+        argv,
+        prog="nogs report",
+        description="One HTML file about one or several runs: results, a gallery to step through glimpses, figures, "
+        "tables, and the commands to make it all anew. It opens from the disk, without a server or a network. Its "
+        "figures are written as PNG and SVG into a folder beside it. Images come from --data; digits needs none.",
+    )
+    from nogs.data import load_task
+    from nogs.report import write_report
+
+    def load(config: DataConfig) -> Task | None:
+        if config.kind != "digits" and args.data is None:
+            return None
+        return load_task(config, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+
+    page = write_report(args.runs, out=args.out, task=load, images=args.images, device=args.device)
+    print(f"{page.stat().st_size / 1e6:.1f} MB, with its figures in {page.with_suffix('')}\nopen {page}")

@@ -1,0 +1,72 @@
+"""Attention over many short rows of tokens, stored below each other without padding.
+
+A GPU's attention kernels work in tiles of 64 to 128 tokens, most of which a row of 21 would leave idle. Several rows
+therefore share a tile, and a bias keeps them from seeing each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+TILE = {"cuda": 128}
+"""Tokens that go together on a kind of device; elsewhere each row goes alone."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Equally long rows: how many, their tokens, how many of them go together, and who sees whom (0, else -inf)."""
+
+    rows: int
+    tokens: int
+    together: int
+    bias: Float[Tensor, "G 1 S S"] | None
+    first_bias: Float[Tensor, "G 1 R S"] | None
+    """The same for the first token of each row alone."""
+
+
+def plan_rows(rows: int, tokens: int, *, seen: Bool[Tensor, "Q n"] | None, device: torch.device) -> Rows:
+    """Rows of which the tokens `seen` (by default all) are seen by the row's own tokens."""
+    most = max(1, TILE.get(device.type, 1) // tokens)
+    together = next(number for number in range(min(most, max(rows, 1)), 0, -1) if rows % number == 0)
+    if tokens == 1 or (together == 1 and seen is None):
+        return Rows(rows, tokens, together, None, None)
+    if seen is None:
+        seen = torch.ones(together, tokens, dtype=torch.bool, device=device)  # one bias serves all
+    own = torch.eye(together, dtype=torch.bool, device=device).repeat_interleave(tokens, 1)
+    allowed = own & seen.reshape(-1, 1, together * tokens)
+    cast = torch.is_autocast_enabled(device.type)
+    dtype = torch.get_autocast_dtype(device.type) if cast else torch.float32
+    first = torch.zeros(allowed.shape, dtype=dtype, device=device).masked_fill(~allowed, -torch.inf)[:, None]
+    return Rows(rows, tokens, together, first.repeat_interleave(tokens, 2), first)
+
+
+def attend(
+    queries: Float[Tensor, "A D"],
+    keys: Float[Tensor, "S D"],
+    values: Float[Tensor, "S D"],
+    plan: Sequence[Rows],
+    *,
+    heads: int,
+    first: bool,
+) -> Float[Tensor, "A D"]:
+    """Softmax attention within each row; with `first`, `queries` are those of each row's first token alone."""
+    sizes = [part.rows * part.tokens for part in plan]
+    asked = [part.rows if first else part.rows * part.tokens for part in plan]
+    found = []
+    for part, q, k, v in zip(plan, queries.split(asked), keys.split(sizes), values.split(sizes)):
+        if part.tokens == 1:  # a token that sees itself alone
+            found.append(v)
+            continue
+        tiles = part.rows // part.together
+        q, k, v = (x.reshape(tiles, -1, heads, x.shape[-1] // heads).transpose(1, 2) for x in (q, k, v))
+        bias = part.first_bias if first else part.bias
+        if bias is not None:
+            bias = bias.to(q.dtype).expand(tiles, -1, -1, -1)
+        found.append(F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2).flatten(0, 1))
+    return torch.cat(found) if len(found) > 1 else found[0]

@@ -1,0 +1,253 @@
+import json
+import re
+
+import pytest
+import torch
+
+import nogs.report
+from nogs.attention.training import Trainer
+from nogs.data import load_task
+from nogs.pipeline import STAGES, Settings, estimates, run_recipe
+from nogs.pipeline.ledger import Ledger
+from nogs.pipeline.verdict import verdicts
+from nogs.posterior import training as posterior_training
+from nogs.recipes import recipe, validated
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json, write_json
+from nogs.sequences import load
+
+TINY = {
+    "data": {"count": 80, "annotated": 6},
+    "posterior": {"iterations": 4, "validate_every": 2, "batch": 16, "width": 16, "layers": 1, "heads": 2, "warmup": 0},
+    "bank": {"count": 60, "components": 8},
+    "completion": {"drawn": 20, "kept": 6},
+    "design": {"images": 3},
+    "attention": {"iterations": 6, "validate_every": 2, "save_every": 1, "hidden": 16, "embedding": 16, "batch": 16},
+}
+
+
+def tiny(**changes):
+    """The recipe of the demo in little."""
+    values = recipe("digits").model_dump(mode="json")
+    for part, fields in TINY.items():
+        values[part] |= fields
+    for name, value in changes.items():
+        part, _, field = name.partition("__")
+        if field:
+            values[part][field] = value
+        else:
+            values[name] = value
+    return validated(values, source="test")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch):
+    """The page is tested where it is made; here it is a file."""
+
+    def write_report(runs, *, task, device):
+        page = runs[0] / "report.html"
+        page.write_text(task.name)
+        return page
+
+    monkeypatch.setattr(nogs.report, "write_report", write_report)
+
+
+def follow(run, found=None, **settings):
+    """Run a recipe; the page and all that was told."""
+    found, told = found or tiny(), []
+    settings = Settings(**({"device": "cpu", "estimate": False} | settings))
+    return run_recipe(found, load_task(found.data), run=run, settings=settings, tell=told.append), told
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of all stages but the last, with estimates."""
+    run = tmp_path_factory.mktemp("runs") / "tiny"
+    return run, follow(run, estimate=True, until="attention")[1]
+
+
+def copied(finished, place):
+    import shutil
+
+    shutil.copytree(finished[0], place)
+    return place
+
+
+def test_every_stage_leaves_its_product(finished):
+    run, told = finished
+    for name in (
+        "recipe.yaml", "data/splits.json", "data/inspect.json", "data/contact-sheet.png",
+        "posterior/posterior.safetensors", "posterior/evaluation.json", "bank/codes", "bank/evaluation/validation.json",
+        "bank/evaluation/completions.png", "sequences/sequences.jsonl", "sequences/maps.safetensors",
+        "attention/ram/seed-0/evaluation.json", "attention/ps-nogs/seed-0/evaluation.json",
+    ):  # fmt: skip
+        assert (run / name).exists(), name
+    assert recipe(run / "recipe.yaml") == tiny()
+    sequences = load(run / "sequences")
+    assert sequences.ids == load_task(tiny().data).splits["annotate"]
+    assert sequences.locations.shape == (6, 4, 2)
+
+
+def test_a_stage_is_announced_with_its_time(finished):
+    _, told = finished
+    for number, stage in enumerate(STAGES[1:5], start=2):
+        (line,) = [line for line in told if line.startswith(f"{number}/6 {stage}: ")]
+        assert re.search(r"; about (a few seconds|\d+ s|\d+ minutes)\.$", line), line
+
+
+def test_what_is_done_is_not_done_again(finished, tmp_path, monkeypatch):
+    run = copied(finished, tmp_path / "run")
+    monkeypatch.setattr(Trainer, "__init__", None)
+    monkeypatch.setattr(posterior_training.Trainer, "__init__", None)
+    before = (run / "sequences" / "sequences.jsonl").stat().st_mtime_ns
+    page, told = follow(run)
+    assert page == run / "report.html"
+    assert page.read_text() == "digits"
+    assert [line for line in told if "done before" in line] == [
+        f"{n}/6 {stage}: done before." for n, stage in enumerate(STAGES[1:5], start=2)
+    ]
+    assert (run / "sequences" / "sequences.jsonl").stat().st_mtime_ns == before
+
+
+def test_only_what_depends_on_a_changed_field_is_done_again_and_the_former_is_kept(finished, tmp_path):
+    run = copied(finished, tmp_path / "run")
+    old = (run / "attention" / "ps-nogs" / "seed-0" / "evaluation.json").read_text()
+    _, told = follow(run, tiny(design__revisit=False))
+    again = [line for line in told if "done again" in line]
+    assert len(again) == 2
+    assert again[0].startswith("sequences: design.revisit was True and is False; done again, the former is kept in ")
+    assert again[1].startswith("attention/ps-nogs: made from the sequences that changed; done again")
+    assert "2/6 posterior: done before." in told
+    assert "3/6 bank: done before." in told
+    (kept,) = (tmp_path / "run.before" / "attention").iterdir()
+    assert (kept / "seed-0" / "evaluation.json").read_text() == old
+    assert (run / "attention" / "ps-nogs" / "seed-0" / "done.json").exists()
+
+
+@pytest.mark.parametrize("stage", ["posterior", "attention"])
+def test_an_interrupted_stage_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, capsys, stage):
+    trainer = posterior_training.Trainer if stage == "posterior" else Trainer
+    step, found = trainer.step, tiny(posterior__save_every=1)
+
+    def interrupted(self):
+        if int(self.iteration) == 3:
+            raise KeyboardInterrupt
+        step(self)
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            follow(run, found)
+    capsys.readouterr()
+    follow(run, found)
+    assert "Going on from iteration 2." in capsys.readouterr().err
+    for method in ("ram", "ps-nogs"):
+        name = f"attention/{method}/seed-0/evaluation.json"
+        assert read_json(run / name)["best"] == read_json(finished[0] / name)["best"]
+
+
+def test_a_run_stops_after_the_stage_that_is_asked_for(tmp_path):
+    end, _ = follow(tmp_path / "run", until="data")
+    assert end == tmp_path / "run" / "data"
+    assert not (tmp_path / "run" / "posterior").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"until": "never"}, "There is no stage 'never'; choose data, posterior, bank, sequences, attention, report."),
+        ({"workers": 0}, "--workers must be at least 1, not 0."),
+        ({"attributes": ("Smiling",)}, "has one categorical label and no attributes"),
+        ({"posterior": "nothing.safetensors"}, "There is no posterior nothing.safetensors; check --checkpoint."),
+    ],
+)
+def test_wrong_settings_are_one_sentence(tmp_path, settings, sentence):
+    with pytest.raises(InputError) as error:
+        follow(tmp_path / "run", **settings)
+    assert sentence in str(error.value)
+
+
+def test_a_run_without_images_to_annotate_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"has no images to annotate; raise data\.annotated"):
+        follow(tmp_path / "run", tiny(data__annotated=0))
+
+
+def test_a_posterior_of_ones_own_is_used(finished, tmp_path):
+    file = finished[0] / "posterior" / "posterior.safetensors"
+    _, told = follow(tmp_path / "run", posterior=str(file), until="sequences")
+    assert f"2/6 posterior: {file}, which was trained before." in told
+    own, other = (load(run / "sequences").locations.tolist() for run in (finished[0], tmp_path / "run"))
+    assert own == other
+
+
+def test_a_ledger_names_the_field_that_changed(tmp_path):
+    ledger = Ledger(tmp_path / "run")
+    assert ledger.enter("bank", {"bank": {"count": 3, "seed": 0}, "from data": "a"}) is None
+    (tmp_path / "run" / "bank").mkdir()
+    again = Ledger(tmp_path / "run")
+    assert again.enter("bank", {"bank": {"count": 3, "seed": 0}, "from data": "a"}) is None
+    why = again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "a"})
+    assert why is not None
+    assert why.startswith("bank: bank.count was 3 and is 4 and 1 more fields differ; done again, the former is kept in")
+    assert not (tmp_path / "run" / "bank").exists()
+    assert again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "b"}) == (
+        "bank: made from data that changed; done again."
+    )
+
+
+def test_a_damaged_record_is_refused(tmp_path):
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(InputError, match=r"run\.json is not the record of a run; delete it, or choose another --out"):
+        Ledger(tmp_path)
+
+
+def network(folder, method, accuracies):
+    """The files of a network with these validation accuracies, one every ten iterations."""
+    folder.mkdir(parents=True)
+    write_json(folder / "evaluation.json", {"member": {"method": method, "attribute": None, "seed": 0}})
+    lines = [{"step": 10 * n, "validation_accuracy": value} for n, value in enumerate(accuracies, start=1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("supervised", "sentence", "fewer"),
+    [
+        ((0.5, 0.7, 0.8), "after 20 iterations; RAM took 30.", True),
+        ((0.1, 0.2, 0.7), "after 30 iterations, no sooner than RAM itself (30).", False),
+        ((0.1, None, 0.3), "did not reach RAM's final validation accuracy (60.0%) within 30 iterations.", False),
+    ],
+)
+def test_the_verdict_says_when_rams_final_accuracy_was_reached(tmp_path, supervised, sentence, fewer):
+    folders = [
+        network(tmp_path / "ram", "ram", (0.2, 0.4, 0.6)),
+        network(tmp_path / "ps-nogs", "ps-nogs", supervised),
+    ]
+    (said,) = verdicts(folders, out=tmp_path / "verdict.json")
+    assert said.startswith("PS-NOGS ")
+    assert said.endswith(sentence)
+    (found,) = read_json(tmp_path / "verdict.json")["verdicts"]
+    assert found["reached_in_fewer_iterations"] is fewer
+    assert found["reference_final_validation_accuracy"] == 0.6
+
+
+def test_there_is_no_verdict_without_ram(tmp_path):
+    assert verdicts([network(tmp_path / "ps-nogs", "ps-nogs", (0.1, 0.2))], out=tmp_path / "v.json") == []
+    assert not (tmp_path / "v.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(2, "a few seconds"), (41, "50 s"), (200, "3 minutes"), (9000, "2.5 hours")],
+)
+def test_times_are_said_in_words(seconds, words):
+    assert estimates.clock(seconds) == words
