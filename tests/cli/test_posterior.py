@@ -5,7 +5,7 @@ import torch
 import miniature
 from nogs.cli import main
 from nogs.data import load_task
-from nogs.runtime.files import read_json
+from nogs.runtime.files import load_tensors, read_json
 from nogs.sequences import Sequences, save
 
 FIELDS = {"width": 16, "layers": 1, "heads": 2, "iterations": 6, "batch": 16}
@@ -122,3 +122,29 @@ def test_mistake_is_one_sentence(faces, tmp_path, capsys, extra, sentence):
 def test_run_without_a_posterior_is_refused(faces, tmp_path, capsys):
     assert main(["posterior", "evaluate", *places(tmp_path, faces)]) == 2
     assert "holds no posterior; train one with nogs posterior train" in capsys.readouterr().err
+
+
+def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
+    assert main(["posterior", "train", *places(tmp_path, faces)]) == 0
+    file = tmp_path / "passed-on.safetensors"
+    assert main(["posterior", "publish", str(tmp_path / "run"), "--out", str(file), "--notes", "Research only."]) == 0
+    assert "passed-on.md" in capsys.readouterr().out
+    card = file.with_suffix(".md").read_text()
+    own = tmp_path / "run" / "posterior"
+    test = read_json(own / "evaluation.json")["tables"]["test, calibrated"][1]
+    assert f"| 1 | {test['accuracy']:.1%} | {test['cross_entropy']:.4f} |" in card
+    assert "--posterior.iterations" in card
+    assert "Research only." in card
+    tensors, _ = load_tensors(file)
+    assert all(
+        value.dtype == torch.float16
+        for name, value in tensors.items()
+        if value.is_floating_point() and not name.startswith("calibration.")
+    )
+    arguments = [*places(tmp_path, faces), "--checkpoint", str(file), "--split", "validation"]
+    assert main(["posterior", "evaluate", *arguments]) == 0
+
+
+def test_publishing_needs_a_run_with_a_posterior(tmp_path, capsys):
+    assert main(["posterior", "publish", str(tmp_path), "--out", str(tmp_path / "x.safetensors")]) == 2
+    assert "holds no posterior; train one" in capsys.readouterr().err

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data inspect": ("nogs.cli.data:inspect", "counts, label balance, splits and a contact sheet"),
     "posterior train": ("nogs.cli.posterior:train", "train the posterior: what glimpses say about the label"),
     "posterior evaluate": ("nogs.cli.posterior:evaluate", "its accuracy and calibration by number of glimpses"),
+    "posterior publish": ("nogs.cli.posterior:publish", "a copy of half the size to pass on, with a card"),
     "bank build": ("nogs.cli.bank:build", "make the image bank that glimpses are completed with"),
     "bank verify": ("nogs.cli.bank:verify", "check every file of a bank"),
     "bank evaluate": ("nogs.cli.bank:evaluate", "how good its completions are, and a picture of some"),

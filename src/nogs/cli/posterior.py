@@ -1,4 +1,4 @@
-"""`nogs posterior train` and `nogs posterior evaluate`: what do glimpses say about the label, and is it right?"""
+"""`nogs posterior train`, `evaluate` and `publish`: what do glimpses say about the label, and is it right?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe
+from nogs.cli.flags import OptionalFolder, TaskArgs, parse, parse_with_recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
 
@@ -35,7 +35,7 @@ class EvaluateArgs(TaskArgs):
 
     out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run; evaluation-SPLIT.json and evaluation-SPLIT.png go into RUN/posterior."""
-    posterior_file: Annotated[str | None, tyro.conf.arg(name="checkpoint", metavar="FILE")] = None
+    checkpoint: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A posterior's file, or the name of a published one; by default the run's own."""
     split: Literal["validation", "test", "annotate"] = "test"
     """Images to look at."""
@@ -45,6 +45,18 @@ class EvaluateArgs(TaskArgs):
     """For sequences of one attribute: its name; the numbers are then of this attribute alone."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
+
+
+@dataclass(frozen=True)
+class PublishArgs:
+    """Arguments of `nogs posterior publish`."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of a run that nogs posterior train made."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")]
+    """File to write, ending in .safetensors; the card goes beside it, ending in .md."""
+    notes: str = ""
+    """A sentence for the card, such as the terms of the data."""
 
 
 def train(argv: list[str]) -> None:
@@ -101,11 +113,11 @@ def evaluate(argv: list[str]) -> None:
     from nogs.runtime.device import pick_device, versions
 
     own = args.out / "posterior" / FILE
-    if args.posterior_file is None and not own.is_file():
+    if args.checkpoint is None and not own.is_file():
         raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --checkpoint.")
     device = pick_device(args.device)
     task = args.load(recipe)
-    source = args.posterior_file or str(own)
+    source = args.checkpoint or str(own)
     calibrated = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
     raw = NetworkPosterior(calibrated.network, calibrated.architecture, precision=recipe.posterior.precision)
     variables = None if args.attribute is None else [task.attribute(args.attribute)]
@@ -138,6 +150,27 @@ def evaluate(argv: list[str]) -> None:
     write_figure(path.with_suffix(".png"), tables, title=f"posterior of {task.name}")
     print(text_table(tables))
     print(f"\ntables and plot: {path} and {path.with_suffix('.png').name}")
+
+
+def publish(argv: list[str]) -> None:
+    """Write a posterior at half its size, with a card."""
+    args = parse(
+        PublishArgs,
+        argv,
+        prog="nogs posterior publish",
+        description="Copy a run's posterior with float16 weights, and write a card that says what it is, what it "
+        "scores and which command made it. The file can be given to --posterior of every command.",
+    )
+    from nogs.posterior.card import publish as publish_posterior
+    from nogs.posterior.training import FILE
+    from nogs.recipes import recipe as read_recipe
+
+    source = args.run / "posterior" / FILE
+    if not source.is_file():
+        raise InputError(f"{args.run} holds no posterior; train one with nogs posterior train.")
+    defaults = read_recipe(read_recipe(args.run / "recipe.yaml").data.kind).posterior
+    publish_posterior(source, args.out, defaults=defaults, notes=args.notes)
+    print(f"{args.out} ({args.out.stat().st_size / 2**20:.1f} MiB) and {args.out.with_suffix('.md').name}")
 
 
 def _sequences(args: EvaluateArgs, task: Task, glimpses: int) -> tuple[tuple[str, ...], Any]:

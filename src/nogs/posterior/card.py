@@ -1,0 +1,72 @@
+"""A posterior to pass on: a float16 copy of its file, and a card of what it is, what it scores and how it came."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.store import FORMAT, about_posterior, find_posterior
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_tensors, save_tensors, write_text
+
+_KEPT_WHOLE = "calibration."
+
+
+def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes: str = "") -> None:
+    """Write `source` (a file or a published name) to `path` with float16 weights, and a card beside it (.md).
+
+    `defaults` are the posterior's fields of the recipe, so that the card's command states only what differs from them.
+    """
+    if path.suffix != ".safetensors":
+        raise InputError(f"A posterior's file ends in .safetensors, but {path} does not.")
+    tensors, metadata = load_tensors(find_posterior(source))
+    if metadata.get("format") != FORMAT:
+        raise InputError(f"{source} is not a posterior of this version; train it again with nogs posterior train.")
+    about = about_posterior(source)
+    whole = {name for name, value in tensors.items() if not value.is_floating_point() or name.startswith(_KEPT_WHOLE)}
+    halved = {name: value if name in whole else value.half() for name, value in tensors.items()}
+    save_tensors(path, halved, metadata)
+    write_text(path.with_suffix(".md"), _card(path, metadata, about, defaults, notes))
+
+
+def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], defaults: PosteriorConfig, notes: str) -> str:
+    architecture = json.loads(metadata["architecture"])
+    kinds = {"tokens": "transformer over glimpse tokens", "cnn": "masked CNN"}
+    flags = "".join(
+        f" --posterior.{name.replace('_', '-')} {shlex.quote(Path(value).name if name in _FILES else str(value))}"
+        for name, value in about["config"].items()
+        if value != defaults.model_dump(mode="json").get(name)
+    )
+    lines = [
+        f"# Posterior {path.stem}",
+        "",
+        f"What glimpses say about the labels of the task `{about['task']}`: a {kinds[about['config']['kind']]} of "
+        f"{about['parameters']:,} weights (float16, {path.stat().st_size / 2**20:.1f} MiB), for up to "
+        f"{architecture['glimpses']} glimpses of {architecture['grid']['glimpse']} px.",
+        "",
+        f"- Trained on {about['trained_on']}, seed {about['seed']}, {about['training_seconds']:.0f} s on "
+        f"{about['versions']['device']} with nogs {about['versions']['nogs']} and torch {about['versions']['torch']}; "
+        f"best of {about['iterations']:,} iterations on the validation images after {about['best_iteration']:,}.",
+        "- Calibrated by a temperature for each number of glimpses, on the validation images.",
+        "- No image that is annotated, validates or tests was trained on.",
+        f"- Command: `nogs posterior train {about['task']} --data DATA --out RUN --seed {about['seed']}{flags}`",
+        *([f"- {notes}"] if notes else []),
+        "",
+        "Test images at random locations, after calibration, before the weights were rounded to float16; cross-entropy "
+        "and entropy in nats, of several labels the mean:",
+        "",
+        "| glimpses | accuracy | cross-entropy | entropy | calibration error |",
+        "|---|---|---|---|---|",
+    ]
+    for row in about["tables"]["test, calibrated"]:
+        lines.append(
+            f"| {row['glimpses']} | {row['accuracy']:.1%} | {row['cross_entropy']:.4f} | {row['entropy']:.4f} | "
+            f"{row['calibration_error']:.4f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+_FILES = ("weights", "teacher")
