@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nogs.attention.capture import captured
+from nogs.runtime.capture import captured
 from nogs.attention.cohort import Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.training import Trainer

@@ -1,18 +1,27 @@
-"""Evaluations per second of the design end to end, and race against grid on the same completions; JSON out.
+"""The design end to end: evaluations per second, seconds an image, and how searches compare with the grid; JSON out.
 
+    python benchmarks/design.py --recipe cub --data DATA --bank-folder RUN --posterior FILE --device cuda --compile \
+        --images 128 --judged 32 --seconds 300 --out results/benchmarks/design-cub.json
+    python benchmarks/design.py --task celeba-hq --kind cnn --device cuda --compile --searches grid --parts speed \
+        --images 2 --completions 20 --glimpses 3 --bank 4000 --out ...
     python benchmarks/design.py --out results/benchmarks/design-cpu.json
-    python benchmarks/design.py --device cuda --task cub --images 64 --bank 50000 --compile --out ...
-    python benchmarks/design.py --recipe cub --data DATA --bank-folder RUN --posterior FILE --images 100 --out ...
 
-Without --recipe: random smooth pictures and an untrained posterior of the task's size, which is enough for speed. With
-it: a real bank and a trained posterior; --against-grid then adds the share of steps in which the search picks the
-grid's location, or one that is at most 0.002 nats worse, and the evaluations that it spent of the grid's.
+With --recipe: its data, a bank and a trained posterior. Without: random smooth pictures and an untrained posterior of
+the task's size, enough for the speed, and for nothing else. Two parts, which may be chosen with --parts:
+
+speed      annotates --images images with each of --searches, block by block, and extrapolates to the whole task.
+agreement  fills the whole grid for --judged images, step by step along the grid's own choices, and runs every variant
+           of `race` and of `coarse-to-fine` on those numbers: the share of evaluations that it would have asked for,
+           and the regret of its choice. Also what changes when earlier glimpses are read in the image (design.earlier).
+
+Both stop after --seconds, all in all; the file is written anew after every row, so that nothing is lost.
 """
 
 import argparse
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -22,15 +31,42 @@ from nogs.bank.pca import fit_pca
 from nogs.bank.store import ResidentImages
 from nogs.completion import Retrieval
 from nogs.data import load_task
-from nogs.design.config import DesignConfig
-from nogs.design.search import Choice, GridSearch, make_search, means
+from nogs.design.coarse import CoarseToFine
+from nogs.design.entropies import Entropies, objective, random_order
+from nogs.design.race import Race
+from nogs.design.search import GridSearch, means
 from nogs.design.steps import Tools, annotate_images, first_step
-from nogs.design.tools import bank_folder
+from nogs.design.tools import bank_folder, fits
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import load_posterior
 from nogs.recipes import recipe as named_recipe
+from nogs.runtime.streams import key
 from posterior import synthetic_task
 from provenance import provenance
+
+VARIANTS = {
+    "race": lambda: Race(),
+    "race, confidence 0.99": lambda: Race(confidence=0.99),
+    "race, confidence 0.8": lambda: Race(confidence=0.8),
+    "race, first 4": lambda: Race(first=4),
+    "race, stride 2": lambda: Race(stride=2),
+    "race, stride 2, slack 0.5": lambda: Race(stride=2, slack=0.5),
+    "race, stride 2, slack 1": lambda: Race(stride=2, slack=1.0),
+    "race, stride 2, first 4": lambda: Race(stride=2, first=4),
+    "race, stride 2, confidence 0.8": lambda: Race(stride=2, confidence=0.8),
+    "race, stride 3": lambda: Race(stride=3),
+    "race, stride 4": lambda: Race(stride=4),
+    "race, stride 4, slack 0.5": lambda: Race(stride=4, slack=0.5),
+    "race, stride 4, slack 1": lambda: Race(stride=4, slack=1.0),
+    "race, stride 4, confidence 0.8": lambda: Race(stride=4, confidence=0.8),
+    "race, stride 4, share 0.1": lambda: Race(stride=4, share=0.1),
+    "race, stride 4, share 0.05": lambda: Race(stride=4, share=0.05),
+    "race, stride 2, share 0.2": lambda: Race(stride=2, share=0.2),
+    "coarse-to-fine, stride 2": lambda: CoarseToFine(stride=2),
+    "coarse-to-fine, stride 4": lambda: CoarseToFine(stride=4),
+}
+REFERENCE = {224: 17_400, 128: 49_300}
+"""Images a second of DenseNet-121 in bfloat16, compiled, on one H200, by side in px: the most a cnn can reach."""
 
 
 class Timed:
@@ -50,21 +86,28 @@ class Timed:
         return found
 
 
-class AgainstGrid:
-    """A search that also fills the grid, and notes how the two differ; the search's own location is taken."""
+class Replayed:
+    """Entropies that are all known: what a search asks of it is counted and shown."""
 
-    def __init__(self, search):
-        self.search_, self.regret, self.share = search, [], []
+    def __init__(self, entropies: Entropies):
+        self._full, self._most = entropies.values, entropies.most()
+        self.weights, self.used, self.candidates = entropies.weights, entropies.used, entropies.candidates
+        self.posterior = SimpleNamespace(grid=entropies.posterior.grid)
+        self.values = torch.full_like(self._full, torch.nan)
+        self.tried = torch.zeros_like(entropies.tried)
+        self.evaluations = 0
 
-    def search(self, entropies, allowed) -> Choice:
-        choice = self.search_.search(entropies, allowed)
-        spent = entropies.evaluations
-        GridSearch().search(entropies, allowed)
-        all_means = means(entropies, allowed)
-        regret = all_means.gather(1, choice.location[:, None])[:, 0] - all_means.amin(1)
-        self.regret += regret.tolist()
-        self.share.append(spent / entropies.evaluations)
-        return choice
+    def most(self, objective=0):
+        return self._most
+
+    def fill(self, wanted, last=None):
+        end = torch.tensor(self.used, device=self.tried.device)[:, None]
+        end = end if last is None else end.clamp(max=last)
+        wanted = wanted.to(self.tried.device) & (self.tried < end)
+        self.evaluations += int(torch.where(wanted, end - self.tried, 0).sum())
+        self.tried = torch.where(wanted, end, self.tried)
+        place = torch.arange(self.values.shape[1], device=self.tried.device)[:, None]
+        self.values = torch.where(place < self.tried[:, None], self._full, torch.nan)
 
 
 def clock(device: torch.device) -> float:
@@ -84,7 +127,8 @@ def smooth_pictures(number: int, size: int, device: torch.device) -> torch.Tenso
 
 
 def synthetic(options, recipe, device):
-    task = synthetic_task(recipe.data.kind, max(16, options.images))
+    number = max(options.images, options.judged)
+    task = synthetic_task(recipe.data.kind, max(16, number))
     pool = smooth_pictures(options.bank + len(task.ids), task.grid.height, device)
     config = recipe.bank
     pca = fit_pca(
@@ -92,6 +136,7 @@ def synthetic(options, recipe, device):
         components=min(config.components, options.bank // 2),
         centre=config.pixel_mean,
         scale=config.pixel_std,
+        device=device,
     )
     architecture = Architecture.of(
         recipe.posterior.model_copy(update={"kind": options.kind}), task=task, glimpses=recipe.glimpses
@@ -103,8 +148,8 @@ def synthetic(options, recipe, device):
         chunk=options.batch,
         compiled=options.compile,
     )
-    images = pool[options.bank : options.bank + options.images].cpu().numpy()
-    return task, posterior, make_bank(pool[: options.bank].clone(), pca=pca), images, list(task.ids[: options.images])
+    images = pool[options.bank : options.bank + number].cpu().numpy()
+    return task, posterior, make_bank(pool[: options.bank].clone(), pca=pca), images, list(task.ids[:number])
 
 
 def real(options, recipe, device):
@@ -113,9 +158,185 @@ def real(options, recipe, device):
         options.posterior, task=task, device=device, precision=options.precision, chunk=options.batch,
         compiled=options.compile,
     )  # fmt: skip
-    bank = load_bank(bank_folder(options.bank_folder), device=options.device, task=task)
-    ids = list(task.splits["annotate"][: options.images])
+    folder = bank_folder(options.bank_folder)
+    bytes_ = json.loads((folder / "done.json").read_text())["images"] * recipe.data.image_size**2 * 3
+    bank = load_bank(folder, device=str(device), on_gpu=fits(bytes_, device), task=task, source=options.source)
+    ids = list(task.splits["annotate"][: max(options.images, options.judged)])
     return task, posterior, bank, np.array(task.images[task.rows(ids)]), ids
+
+
+class Bench:
+    """One run: what it measures with, the rows so far, and the file that they are written to."""
+
+    def __init__(self, options):
+        self.options, self.device = options, torch.device(options.device)
+        self.began = time.perf_counter()
+        self.recipe = named_recipe(options.recipe or options.task)
+        fields = {"compile": options.compile, "batch": options.batch, "keep_maps": False}
+        self.design = self.recipe.design.model_copy(update=fields)
+        self.glimpses = options.glimpses or self.recipe.glimpses
+        make = real if options.recipe else synthetic
+        self.task, self.posterior, self.bank, self.images, self.ids = make(options, self.recipe, self.device)
+        self.completion = self.recipe.completion.model_copy(
+            update={"kept": options.completions or self.recipe.completion.kept}
+        )
+        self.attribute = options.attribute
+        if self.attribute is None and self.task.space.kind == "bernoulli":
+            self.attribute = self.task.space.names[0]
+        self.column = None if self.attribute is None else self.task.attribute(self.attribute)
+        self.block = min(options.block or self.design.images, len(self.ids))
+        self.retrieval = Retrieval(
+            self.bank, config=self.completion, glimpse=self.task.grid.glimpse, seed=self.recipe.seed
+        )
+        self.result = {
+            "benchmark": "design",
+            **provenance(),
+            "task": self.task.name,
+            "attribute": self.attribute,
+            "data": "real" if options.recipe else "synthetic",
+            "kind": self.posterior.architecture.config.kind,
+            "locations": len(self.task.grid),
+            "completions": self.completion.kept,
+            "bank": len(self.bank),
+            "batch": self.design.batch_on(self.device.type),
+            "chunk": self.posterior.chunk,
+            "block": self.block,
+            "compiled": options.compile,
+            "precision": self.posterior.precision.name,
+            "glimpses": self.glimpses,
+            "seconds_to_open": round(time.perf_counter() - self.began, 1),
+            "speed": [],
+            "agreement": [],
+        }
+
+    def tools(self, completion=None) -> Tools:
+        return Tools(self.posterior, completion or self.retrieval, self.device)
+
+    def late(self) -> bool:
+        return time.perf_counter() - self.began > self.options.seconds
+
+    def note(self, part: str, row: dict) -> None:
+        """Add a row, or replace the last of the same name, and write the file."""
+        rows = self.result[part]
+        if rows and rows[-1]["name"] == row["name"]:
+            rows.pop()
+        rows.append(row)
+        if self.options.out:
+            self.options.out.parent.mkdir(parents=True, exist_ok=True)
+            self.options.out.write_text(json.dumps(self.result, indent=2) + "\n")
+
+    def speed(self, search: str, earlier: str) -> None:
+        config = self.design.model_copy(update={"search": search, "earlier": earlier})
+        timed = Timed(self.retrieval, self.device)
+        tools, number = self.tools(timed), len(self.ids[: self.options.images])
+        common = {"config": config, "glimpses": self.glimpses, "attribute": self.column, "seed": self.recipe.seed}
+        began = clock(self.device)
+        first = first_step(tools, self.images[0], config=config)
+        first_seconds = clock(self.device) - began
+        annotate_images(tools, self.images[:1], self.ids[:1], first=first, **common)
+        warm = clock(self.device) - began - first_seconds
+        timed.seconds, spent, done, began = 0.0, 0, 0, clock(self.device)
+        while done < number and not (done and self.late()):
+            some = slice(done, min(done + self.block, number))
+            spent += annotate_images(tools, self.images[some], self.ids[some], first=first, **common).evaluations
+            done, seconds = some.stop, clock(self.device) - began
+            row = {
+                "name": f"{search}, earlier {earlier}",
+                "design": config.model_dump(mode="json"),
+                "images": done,
+                "seconds": round(seconds, 3),
+                "of_which_completion": round(timed.seconds, 3),
+                "evaluations": spent,
+                "evaluations_an_image_and_step": round(spent / done / max(1, self.glimpses - 1)),
+                "evaluations_per_s": round(spent / seconds),
+                "evaluations_per_s_without_completion": round(spent / max(seconds - timed.seconds, 1e-9)),
+                "seconds_per_image": round(seconds / done, 4),
+                "first_step": {"seconds": round(first_seconds, 3), "evaluations": first.evaluations},
+                "warm_up_seconds": round(warm, 3),
+            }
+            whole = len(self.task.splits["annotate"]) if self.options.recipe else None
+            if whole:
+                row["extrapolated"] = {"images": whole, "minutes": round(whole * seconds / done / 60, 2)}
+                if self.task.space.kind == "bernoulli":
+                    row["extrapolated"]["minutes_for_all_attributes"] = round(
+                        len(self.task.space.names) * whole * seconds / done / 60, 1
+                    )
+            reference = REFERENCE.get(self.task.grid.height)
+            if self.posterior.architecture.config.kind == "cnn" and reference:
+                row["share_of_reference"] = round(row["evaluations_per_s"] / reference, 3)
+            self.note("speed", row)
+        print(json.dumps({name: value for name, value in row.items() if name != "design"}), flush=True)
+
+    def agreement(self) -> None:
+        number = min(self.options.judged, len(self.ids))
+        ids, pictures = self.ids[:number], torch.from_numpy(self.images[:number]).to(self.device)
+        first = first_step(self.tools(), self.images[0], config=self.design)
+        variables = objective(self.posterior.space, self.column)
+        start = int(first.map.estimate[list(variables)].sum(0).argmin())
+        found = {name: [] for name in (*VARIANTS, "grid, earlier image")}
+        for at in range(0, number, self.options.together):
+            some = slice(at, min(at + self.options.together, number))
+            chosen = torch.full((some.stop - at, 1), start, device=self.device)
+            for t in range(2, self.glimpses + 1):
+                if self.late():
+                    return
+                pixels = self.task.grid.pixels.to(self.device)[chosen]
+                completions = self.retrieval.complete(pictures[some], pixels.cpu(), ids=ids[some])
+                streams = [key(self.recipe.seed, "design/order", id, t) for id in ids[some]]
+                order = torch.stack([random_order(w, key=k) for w, k in zip(completions.weights, streams)])
+                made = [
+                    Entropies(
+                        self.posterior, completions, pixels, objectives=[variables], order=order, images=images,
+                        batch=self.design.batch_on(self.device.type),
+                    )
+                    for images in (None, pictures[some])
+                ]  # fmt: skip
+                allowed = torch.ones(len(chosen), len(self.task.grid), dtype=torch.bool, device=self.device)
+                locations, seconds = [], []
+                for entropies in made:
+                    began = clock(self.device)
+                    locations.append(GridSearch().search(entropies, allowed).location)
+                    seconds.append(clock(self.device) - began)
+                full = means(made[0], allowed)
+                other = [regret(full, locations[1]), seconds[1] / seconds[0]]
+                away = (means(made[1], allowed) - full).abs().mean(1)
+                found["grid, earlier image"].append((t, *other, len(chosen), away.tolist()))
+                for name, variant in VARIANTS.items():
+                    replayed = Replayed(made[0])
+                    choice = variant().search(replayed, allowed)
+                    share = replayed.evaluations / made[0].evaluations
+                    found[name].append((t, regret(full, choice.location), share, len(chosen), None))
+                chosen = torch.cat([chosen, locations[0][:, None]], 1)
+                self._note_agreement(found, full, completions)
+        for row in self.result["agreement"]:
+            print(json.dumps({name: value for name, value in row.items() if name != "by_step"}), flush=True)
+
+    def _note_agreement(self, found, full, completions) -> None:
+        self.result["agreement"] = []
+        for name, entries in found.items():
+            regrets = np.concatenate([entry[1] for entry in entries])
+            sizes = np.array([entry[3] for entry in entries])
+            row = {
+                "name": name,
+                "steps": len(regrets),
+                "share_of_grid": round(float(np.average([entry[2] for entry in entries], weights=sizes)), 4),
+                "same_location": round(float((regrets <= 1e-6).mean()), 4),
+                "within_0.002_nats": round(float((regrets <= 0.002).mean()), 4),
+                "mean_regret": round(float(regrets.mean()), 6),
+                "largest_regret": round(float(regrets.max()), 5),
+                "by_step": {
+                    str(t): round(float((np.concatenate([e[1] for e in entries if e[0] == t]) <= 0.002).mean()), 3)
+                    for t in sorted({entry[0] for entry in entries})
+                },
+            }
+            if name == "grid, earlier image":
+                row["time_against_earlier_completion"] = row.pop("share_of_grid")
+                row["mean_difference_of_epe"] = round(float(np.mean([x for e in entries for x in e[4]])), 5)
+            self.note("agreement", row)
+
+
+def regret(full: torch.Tensor, location: torch.Tensor) -> np.ndarray:
+    return (full.gather(1, location[:, None])[:, 0] - full.amin(1)).cpu().numpy()
 
 
 def main() -> None:
@@ -125,92 +346,40 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--bank-folder", type=Path)
+    parser.add_argument("--source", type=Path, help="the generator's file, for a bank that keeps only numbers")
     parser.add_argument("--posterior")
     parser.add_argument("--attribute")
-    parser.add_argument("--kind", choices=["tokens", "cnn"], default="tokens")
+    parser.add_argument("--kind", choices=["tokens", "cnn"], default="tokens", help="without --recipe")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--images", type=int, default=4)
-    parser.add_argument("--block", type=int, help="images at once; by default the recipe's")
+    parser.add_argument("--parts", nargs="+", default=["speed", "agreement"], choices=["speed", "agreement"])
+    parser.add_argument("--images", type=int, default=4, help="speed: images to annotate")
+    parser.add_argument("--judged", type=int, default=4, help="agreement: images with a full grid")
+    parser.add_argument("--together", type=int, default=8, help="agreement: of them at once")
+    parser.add_argument("--block", type=int, help="speed: images at once; by default the recipe's")
     parser.add_argument("--bank", type=int, default=500, help="images of the synthetic bank")
     parser.add_argument("--completions", type=int, help="by default the recipe's")
     parser.add_argument("--glimpses", type=int, help="by default the recipe's")
-    parser.add_argument("--batch", type=int, help="evaluations at once")
+    parser.add_argument("--batch", type=int, help="evaluations at once; by default the posterior's own")
     parser.add_argument(
         "--searches", nargs="+", default=["race"], choices=["grid", "race", "coarse-to-fine", "bayesopt"]
     )
-    parser.add_argument("--stride", type=int)
-    parser.add_argument("--against-grid", action="store_true", help="also fill the grid, and compare")
+    parser.add_argument("--earlier", nargs="+", default=["completion"], choices=["completion", "image"])
+    parser.add_argument("--stride", type=int, help="instead of the recipe's")
+    parser.add_argument("--share", type=float, help="instead of the recipe's")
+    parser.add_argument("--seconds", type=float, default=600, help="stop after so many, all in all")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    device = torch.device(options.device)
-    recipe = named_recipe(options.recipe or options.task)
-    design = recipe.design.model_copy(update={"compile": options.compile, "stride": options.stride})
-    options.batch = options.batch or DesignConfig().batch_on(device.type)
-    glimpses = options.glimpses or recipe.glimpses
-    task, posterior, bank, images, ids = (real if options.recipe else synthetic)(options, recipe, device)
-    completion = recipe.completion.model_copy(update={"kept": options.completions or recipe.completion.kept})
-    column = task.attribute(options.attribute) if options.attribute else (0 if task.space.kind == "bernoulli" else None)
-    block = options.block or design.images
-    rows = []
-    for name in options.searches:
-        config = design.model_copy(update={"search": name, "batch": options.batch, "images": min(block, len(ids))})
-        timed = Timed(Retrieval(bank, config=completion, glimpse=task.grid.glimpse, seed=recipe.seed), device)
-        tools = Tools(posterior, timed, device)
-        search = AgainstGrid(make_search(config)) if options.against_grid else make_search(config)
-        began = clock(device)
-        first = first_step(tools, images[0], config=config)
-        first_seconds, timed.seconds = clock(device) - began, 0.0
-        annotate_images(tools, images[:1], ids[:1], first=first, config=config, glimpses=glimpses, attribute=column)
-        timed.seconds, spent, began = 0.0, 0, clock(device)
-        if isinstance(search, AgainstGrid):
-            search.regret, search.share = [], []
-        for start in range(0, len(ids), block):
-            found = annotate_images(
-                tools, images[start : start + block], ids[start : start + block], first=first, config=config,
-                glimpses=glimpses, attribute=column, search=search,
-            )  # fmt: skip
-            spent += found.evaluations
-        seconds = clock(device) - began
-        row = {
-            "search": name,
-            "images": len(ids),
-            "seconds": round(seconds, 3),
-            "of_which_completion": round(timed.seconds, 3),
-            "evaluations": spent,
-            "evaluations_per_s": round(spent / seconds),
-            "evaluations_per_s_without_completion": round(spent / max(seconds - timed.seconds, 1e-9)),
-            "first_step": {"seconds": round(first_seconds, 3), "evaluations": first.evaluations},
-            "seconds_per_image": round(seconds / len(ids), 4),
-        }
-        if isinstance(search, AgainstGrid):
-            regret = np.array(search.regret)
-            row |= {
-                "share_of_grid": round(float(np.mean(search.share)), 4),
-                "same_location": round(float((regret <= 1e-6).mean()), 4),
-                "within_0.002_nats": round(float((regret <= 0.002).mean()), 4),
-                "largest_regret": round(float(regret.max()), 5),
-            }
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-    result = {
-        "benchmark": "design",
-        **provenance(),
-        "task": task.name,
-        "data": "real" if options.recipe else "synthetic",
-        "kind": posterior.architecture.config.kind,
-        "locations": len(task.grid),
-        "completions": completion.kept,
-        "bank": len(bank),
-        "batch": options.batch,
-        "compiled": options.compile,
-        "glimpses": glimpses,
-        "rows": rows,
-    }
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n")
+    bench = Bench(options)
+    changed = {"stride": options.stride, "share": options.share}
+    bench.design = bench.design.model_copy(update={name: value for name, value in changed.items() if value is not None})
+    if "speed" in options.parts:
+        for search in options.searches:
+            for earlier in options.earlier:
+                bench.speed(search, earlier)
+    if "agreement" in options.parts:
+        bench.agreement()
 
 
 if __name__ == "__main__":

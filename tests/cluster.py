@@ -46,7 +46,7 @@ def running():
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    watch = threading.Timer(240, process.kill)
+    watch = threading.Timer(500, process.kill)
     watch.daemon = True
     watch.start()
     try:

@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -75,14 +76,12 @@ def finished(tmp_path_factory):
 
 
 def copied(finished, place):
-    import shutil
-
     shutil.copytree(finished[0], place)
     return place
 
 
 def test_every_stage_leaves_its_product(finished):
-    run, told = finished
+    run, _ = finished
     for name in (
         "recipe.yaml", "data/splits.json", "data/inspect.json", "data/contact-sheet.png",
         "posterior/posterior.safetensors", "posterior/evaluation.json", "bank/codes", "bank/evaluation/validation.json",
@@ -238,6 +237,22 @@ def test_the_verdict_says_when_rams_final_accuracy_was_reached(tmp_path, supervi
     (found,) = read_json(tmp_path / "verdict.json")["verdicts"]
     assert found["reached_in_fewer_iterations"] is fewer
     assert found["reference_final_validation_accuracy"] == 0.6
+
+
+@pytest.mark.parametrize(
+    ("supervised", "sentence"),
+    [((0.3, 0.5, 0.9), "PS-NOGS reached it after 30."), ((0.3, 0.5, 0.6), "PS-NOGS did not reach it.")],
+)
+def test_the_verdict_tells_of_rams_best_where_it_fell_back(tmp_path, supervised, sentence):
+    folders = [
+        network(tmp_path / "ram", "ram", (0.2, 0.7, 0.4)),
+        network(tmp_path / "ps-nogs", "ps-nogs", supervised),
+    ]
+    (said,) = verdicts(folders, out=tmp_path / "verdict.json")
+    assert said == (
+        "PS-NOGS reached RAM's final validation accuracy (40.0%) after 20 iterations, no sooner than RAM itself (20). "
+        f"RAM's best was 70.0%, after 20; {sentence}"
+    )
 
 
 def test_there_is_no_verdict_without_ram(tmp_path):

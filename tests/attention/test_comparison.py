@@ -83,3 +83,26 @@ def test_tables_and_figures_show_every_method_and_task():
     labels = [t.get_text() for t in convergence_figure(found).axes[0].get_xticklabels()]
     assert sorted(labels) == ["A", "B"]
     assert len(curves_figure(networks).axes) == 2
+
+
+def test_one_tasks_interval_is_students_over_its_seeds_and_paired_with_the_reference():
+    values = (0.50, 0.54, 0.55)
+    rams = [network(seed=s, accuracy=x) for s, x in enumerate(values)]
+    others = [network("ps", seed=s, accuracy=x + 0.1 + 0.01 * s) for s, x in enumerate(values)]
+    found = compare([*rams, *others])
+    mean, low, high = found["methods"]["ram"]["mean"]["accuracy"]
+    half = 4.302653 * np.std(values, ddof=1) / np.sqrt(3)  # t at 97.5 % with two degrees of freedom
+    assert (mean, high - mean, mean - low) == pytest.approx((np.mean(values), half, half), rel=1e-5)
+    mean, _, high = found["methods"]["ps"]["difference"]["accuracy"]
+    assert (mean, high - mean) == pytest.approx((0.11, 4.302653 * 0.01 / np.sqrt(3)), rel=1e-5)
+
+
+def test_bounds_stand_below_the_methods():
+    networks = [replace(network(seed=s), whole=x) for s, x in enumerate((0.8, 0.9))]
+    found = compare(networks)
+    assert found["whole_image_accuracy"] == pytest.approx(0.85)
+    last, whole = table(found).splitlines()[-2:]
+    assert last.startswith("| majority class |")
+    assert whole.startswith("| whole image, same features |")
+    assert "85.00 %" in whole
+    assert "whole image" not in table(compare([network()]))

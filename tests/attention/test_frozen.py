@@ -10,12 +10,13 @@ from torchvision.models import vgg16
 from nogs.attention.bounds import whole_image
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
-from nogs.attention.embedders import VGG_FILE, VGGEmbedder, find_weights
+from nogs.attention.embedders import VGGEmbedder
 from nogs.attention.frozen import Direct, Table, worth_a_table
 from nogs.attention.network import Architecture, Networks
 from nogs.attention.trainer import Trainer
 from nogs.attention.trunks import Frozen, trunks_of
 from nogs.glimpse import Grid, cut
+from nogs.posterior.imagenet import VGG_FILE, find_weights
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_tensors
 from nogs.supervision import LocationDistribution, centre_out_route, random_route

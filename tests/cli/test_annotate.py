@@ -115,7 +115,7 @@ def test_a_ray_cluster_leaves_the_bytes_of_one_process(place, tmp_path):
     with cluster.running() as nodes:
         command = [sys.executable, "-m", "nogs", "annotate", *arguments(place, tmp_path / "ray"), *given, *both]
         command += ["--executor", "ray", "--address", nodes.address]
-        found = subprocess.run(command, env=nodes.environment, capture_output=True, text=True, timeout=120)
+        found = subprocess.run(command, env=nodes.environment, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     assert "sharing the bank: 40/40 images" in found.stderr
     for attribute in both[1:]:
@@ -243,3 +243,17 @@ def test_every_command_goes_on_without_unreadable_pictures_if_asked(tmp_path, ca
         assert "149.jpg" in capsys.readouterr().err
         assert main([*words, "--skip-corrupt"]) == 0, (words, capsys.readouterr().err)
         capsys.readouterr()
+
+
+def test_a_bank_of_numbers_is_opened_without_the_unreadable_pictures_too(tmp_path, capsys):
+    """Its images are made anew from the task's, which lacks a picture."""
+    torch.set_num_threads(1)
+    miniature.celeba_hq(tmp_path / "data", count=150)
+    (tmp_path / "data" / "CelebAMask-HQ" / "CelebA-HQ-img" / "149.jpg").write_bytes(b"torn")
+    (tmp_path / "tiny.yaml").write_text(RECIPE.replace("bank: {", "bank: {keep: seeds, "))
+    recipe = read_recipe(tmp_path / "tiny.yaml")
+    task = load_task(recipe.data, data=tmp_path / "data", cache=tmp_path / "cache", skip_corrupt=True)
+    posterior(tmp_path / "maker.safetensors", recipe, task)
+    assert main(["bank", "build", *arguments(tmp_path, tmp_path / "made"), "--skip-corrupt"]) == 0
+    assert annotate(tmp_path, tmp_path / "run", "--skip-corrupt") == 0, capsys.readouterr().err
+    assert len(load(tmp_path / "run" / "sequences" / "Smiling")) == 3

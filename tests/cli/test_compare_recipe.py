@@ -231,8 +231,9 @@ def test_methods_of_a_task_without_pretraining(tmp_path, capsys):
     flags = [
         *["--data.count", "200", "--data.annotated", "20", "--attention.iterations", "4", "--attention.hidden", "8"],
         *["--attention.validate-every", "2", "--attention.batch", "16", "--attention.trajectories", "1"],
+        *["--attention.supervision-weight", "1"],
     ]
-    np.save(tmp_path / "map.npy", np.linspace(2.0, 2.3, 196).reshape(14, 14))
+    np.save(tmp_path / "map.npy", np.linspace(2.0, 2.3, len(recipe("digits").data.grid)))
     command = ["compare", "digits", *flags, "--device", "cpu", "--out", str(tmp_path / "run"), "--seeds", "0"]
     methods = ["--methods", "ram", "ps-h1", "random", "centre-out"]
     assert main([*command, *methods, "--heuristic", str(tmp_path / "map.npy")]) == 0

@@ -46,8 +46,8 @@ def test_folder_of_another_recipe_is_refused_and_kept(tmp_path, capsys):
 def test_inspect_prints_the_numbers_and_writes_the_sheet(tmp_path, capsys):
     assert main(["data", "inspect", "digits", "--out", str(tmp_path), *SMALL]) == 0
     out = capsys.readouterr().out
-    assert "digits: 60 images of 64 x 64 px, 10 classes" in out
-    assert "14 x 14 of 12 px glimpses" in out
+    assert "digits: 60 images of 48 x 48 px, 10 classes" in out
+    assert "10 x 10 of 12 px glimpses" in out
     lines = [line.split() for line in out.splitlines()]
     assert ["train", "48"] in lines
     assert ["test", "6"] in lines

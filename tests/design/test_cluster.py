@@ -29,7 +29,7 @@ def test_a_removed_nodes_images_are_redone_to_the_same_bytes(tmp_path):
             try:
                 lost = in_work(diary, out, nodes.second, driver)
                 nodes.remove()
-                assert driver.wait(90) == 0, errors.read_text()
+                assert driver.wait(200) == 0, errors.read_text()
             finally:
                 driver.kill()
                 driver.wait()
@@ -43,7 +43,7 @@ def test_a_removed_nodes_images_are_redone_to_the_same_bytes(tmp_path):
 def in_work(diary, out, node, driver):
     """Wait until a block is done and the node, which never ends one, has begun another; the ids of its images."""
     begin = time.monotonic()
-    while time.monotonic() - begin < 90 and driver.poll() is None:
+    while time.monotonic() - begin < 200 and driver.poll() is None:
         if (lost := read(diary)[node]) and any((out / "blocks").glob("[0-9]*.json")):
             return lost
         time.sleep(0.02)

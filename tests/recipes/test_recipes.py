@@ -22,7 +22,7 @@ def test_built_in_recipe_reads_back_from_its_file(name, tmp_path):
 def test_built_in_grids_are_the_papers():
     assert recipe("celeba-hq").data.grid.shape == (50, 50)
     assert recipe("cub").data.grid.shape == (13, 13)
-    assert recipe("digits").data.grid.shape == (14, 14)
+    assert recipe("digits").data.grid.shape == (10, 10)
     assert recipe("celeba-hq").glimpses == recipe("cub").glimpses == 5
 
 
@@ -79,7 +79,7 @@ def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path):
         ("a: [", "is not valid YAML"),
         (
             "base: digits\ndata: {glimpse: 80}\n",
-            "has a mistake: A glimpse of 80 px does not fit into an image of 64 x 64 px",
+            "has a mistake: A glimpse of 80 px does not fit into an image of 48 x 48 px",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_without_ray_the_sentence_says_what_to_install(monkeypatch):
 def test_items_are_done_on_the_cluster_once_each_and_failures_are_told():
     with cluster.running() as nodes:
         command = [sys.executable, "-W", "error", "-c", textwrap.dedent(PROGRAM), nodes.address]
-        found = subprocess.run(command, env=nodes.environment, capture_output=True, text=True, timeout=120)
+        found = subprocess.run(command, env=nodes.environment, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     assert "The Ray cluster lost the workers of item 2 (3) 2 times" in found.stdout
     assert "what was finished before is kept" in found.stdout

@@ -50,7 +50,7 @@ def whole_image(table: Table, cohort: Cohort, r: int, *, labels: Int[Tensor, " N
     training = torch.cat([places["train"], mirrored.nonzero()[:, 0]])
     spread, mean = torch.var_mean(pooled[training], 0, correction=0)
     pooled = (pooled - mean) * torch.rsqrt(spread + 1e-6)
-    answers = labels[rows]
+    answers, seen = labels[rows], pooled[training]
     best = {"validation_accuracy": -1.0, "test_accuracy": 0.0, "weight_decay": 0.0}
     for decay in _DECAYS:
         weight = torch.zeros(cohort.classes, pooled.shape[1], device=rows.device, requires_grad=True)
@@ -58,7 +58,7 @@ def whole_image(table: Table, cohort: Cohort, r: int, *, labels: Int[Tensor, " N
         optimizer = torch.optim.AdamW([weight, bias], lr=_RATE, weight_decay=decay)
         for step in range(1, _STEPS + 1):
             optimizer.zero_grad()
-            F.cross_entropy(F.linear(pooled[training], weight, bias), answers[training]).backward()
+            F.cross_entropy(F.linear(seen, weight, bias), answers[training]).backward()
             optimizer.step()
             if step % _EVERY:
                 continue

@@ -15,16 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nogs.attention.stacked import batch_norm, convolve, linear, max_pool
-from nogs.posterior.imagenet import Normalise, read_weights
+from nogs.posterior.imagenet import VGG_FILE, Normalise, read_weights
 from nogs.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from nogs.attention.network import Architecture
 
 Shapes = dict[str, tuple[int, ...]]
-
-VGG_FILE = "vgg16-imagenet-conv1-12.safetensors"
-"""The file of VGG weights that is looked for in the data folder before torchvision is asked."""
 
 
 class PaperEmbedder(nn.Module):
@@ -170,13 +167,6 @@ class VGGEmbedder(nn.Module):
 
 Embedder = PaperEmbedder | VGGEmbedder
 EMBEDDERS: dict[str, type[Embedder]] = {"paper": PaperEmbedder, "release": ReleaseEmbedder, "vgg": VGGEmbedder}
-
-
-def find_weights(source: str, data: Path | None) -> str:
-    """Where ImageNet's weights come from: "imagenet" is the file of the data folder, where there is one."""
-    if source != "imagenet" or data is None or not (data / VGG_FILE).is_file():
-        return source
-    return str(data / VGG_FILE)
 
 
 def _with_relus(widths: tuple[int, ...]) -> list[int]:

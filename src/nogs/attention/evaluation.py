@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nogs.attention.capture import captured
 from nogs.attention.cohort import Cohort
 from nogs.attention.frozen import Table
 from nogs.attention.network import Networks
 from nogs.glimpse import Grid, mask
 from nogs.runtime import streams
+from nogs.runtime.capture import captured
 
 LIMIT = {"cuda": 1 << 17, "cpu": 1 << 12}
 """Glimpses of one step that are held at once, over all networks: bounds the memory of an evaluation."""

@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nogs.attention.capture import captured
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.frozen import CHUNK
@@ -37,6 +36,7 @@ from nogs.attention.trunks import (
 )
 from nogs.data.task import Task
 from nogs.runtime import progress, streams
+from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint

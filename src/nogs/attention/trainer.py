@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nogs.attention.capture import captured
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.evaluation import Evaluator
@@ -25,6 +24,7 @@ from nogs.attention.objective import objective, supervision_share
 from nogs.attention.trunks import Frozen, set_precision, start_from_imagenet
 from nogs.data.task import Task
 from nogs.runtime import progress
+from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint

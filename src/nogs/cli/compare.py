@@ -89,10 +89,10 @@ def compare_recipe(argv: list[str]) -> None:
         "compare them: iterations to convergence, test accuracy at the best validation accuracy, intervals over seeds, "
         "paired differences; beside them the majority class, and the same features with the whole image seen.",
     )
-    from nogs.attention.embedders import find_weights
     from nogs.attention.training import train
     from nogs.cli.data import begin_run
     from nogs.cli.train import check_recipe, make
+    from nogs.posterior.imagenet import find_weights
     from nogs.runtime.device import pick_device
 
     if not args.methods or not args.seeds:
@@ -139,7 +139,6 @@ def write_comparison(
 
     from nogs.attention.comparison import compare as compare_networks
     from nogs.attention.comparison import curves_json, read_run, table, tasks_table
-    from nogs.report.learning import convergence_figure, curves_figure
 
     networks = [network for run in runs for network in read_run(run)]
     if only is not None:
@@ -156,12 +155,14 @@ def write_comparison(
     write_json(folder / "comparison.json", found)
     write_text(folder / "table.md", table(found) + "\n")
     write_text(folder / "attributes.md", tasks_table(found) + "\n")
+    print(table(found))
+    from nogs.report.learning import convergence_figure, curves_figure  # after all numbers are safe
+
     for name, figure in (("convergence", convergence_figure(found)), ("curves", curves_figure(networks))):
         for kind in ("png", "svg"):
             picture = io.BytesIO()
             figure.savefig(picture, format=kind)
             write_bytes(folder / f"{name}.{kind}", picture.getvalue())
-    print(table(found))
     print(f"\ntables, curves and figures: {folder}")
 
 

@@ -81,7 +81,13 @@ def train(argv: list[str]) -> None:
     begin_run(task, recipe=recipe, run=args.out)
     folder = args.out / "posterior"
     train_posterior(
-        task, config=recipe.posterior, glimpses=recipe.glimpses, folder=folder, seed=recipe.seed, device=args.device
+        task,
+        config=recipe.posterior,
+        glimpses=recipe.glimpses,
+        folder=folder,
+        seed=recipe.seed,
+        device=args.device,
+        data=args.data,
     )
     found = read_json(folder / "evaluation.json")
     print(text_table(found["tables"]))

@@ -112,14 +112,14 @@ def parse_for_folder(argv: Sequence[str]) -> tuple[RunArgs, Recipe]:
     from nogs.recipes import recipe as read_recipe
 
     data, out = _value(argv, "--data"), _value(argv, "--out")
+    base, given = read_recipe(argv[0]), _given(argv)
     begun = None if out is None else Path(out) / "recipe.yaml"
-    if begun is not None and begun.is_file() and read_recipe(begun).data.kind == "folder":
-        tell(f"Going on with {begun}; flags change it.")
-        return parse_with_recipe(RunArgs, [str(begun), *argv[1:]], prog="nogs run", description=_DESCRIPTION)
-    base = read_recipe(argv[0])
     choices: list[Choice] = []
-    if data is not None and Path(data).is_dir():
-        base, choices = choose(base, Path(data), _given(argv), device=_value(argv, "--device") or "auto")
+    if begun is not None and begun.is_file() and read_recipe(begun).data.kind == "folder":
+        tell(f"Going on with the sizes of {begun}; a flag changes them.")
+        base = _with(read_recipe(begun), {} if argv[0] == "folder" else _file_fields(argv[0]))
+    elif data is not None and Path(data).is_dir():
+        base, choices = choose(base, Path(data), given, device=_value(argv, "--device") or "auto")
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "folder.yaml"
         base.to_yaml(path)
@@ -208,11 +208,7 @@ def _is_folder(name: str) -> bool:
 
 def _given(argv: Sequence[str]) -> dict[str, Any]:
     """Fields that the user set, by dotted name: in a recipe file, or as flags, which win."""
-    from nogs.runtime.files import read_yaml
-
-    out: dict[str, Any] = {}
-    if argv[0].endswith((".yaml", ".yml")):
-        out.update(_flat({key: value for key, value in read_yaml(Path(argv[0])).items() if key != "base"}))
+    out = {} if argv[0] == "folder" else _file_fields(argv[0])
     words = list(argv[1:])
     for place, word in enumerate(words):
         flag = re.fullmatch(r"--([a-z][\w.-]*)(?:=(.*))?", word)
@@ -226,6 +222,26 @@ def _given(argv: Sequence[str]) -> dict[str, Any]:
         elif "." in name or name in ("glimpses", "seed"):
             out[name] = True if value is None or value.startswith("--") else value
     return out
+
+
+def _file_fields(path: str) -> dict[str, Any]:
+    """The fields that a recipe's file states itself, by dotted name."""
+    from nogs.runtime.files import read_yaml
+
+    return _flat({key: value for key, value in read_yaml(Path(path)).items() if key != "base"})
+
+
+def _with(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
+    from nogs.recipes import validated
+
+    values = recipe.model_dump(mode="json")
+    for field, value in fields.items():
+        *parts, name = field.split(".")
+        place = values
+        for part in parts:
+            place = place[part]
+        place[name] = value
+    return validated(values, source=f"Recipe {recipe.name!r} with these fields")
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -54,9 +54,9 @@ def train(argv: list[str]) -> None:
         description="Train hard-attention networks; every method, attribute and seed is a network of its own, "
         "and all of them train side by side.",
     )
-    from nogs.attention.embedders import find_weights
     from nogs.attention.training import train as train_networks
     from nogs.cli.data import begin_run
+    from nogs.posterior.imagenet import find_weights
     from nogs.runtime.device import pick_device
 
     if not args.method:

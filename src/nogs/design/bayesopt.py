@@ -70,7 +70,7 @@ def _botorch() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what these packages think of each other is not the user's affair
             from botorch.acquisition.analytic import LogExpectedImprovement
-            from botorch.exceptions import ModelFittingError
+            from botorch.exceptions.errors import ModelFittingError
             from botorch.fit import fit_gpytorch_mll
             from botorch.models import SingleTaskGP
             from botorch.models.transforms import Standardize

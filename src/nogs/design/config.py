@@ -21,7 +21,7 @@ class DesignConfig(BaseModel):
     keep_maps: bool = False
     """Keep the expected posterior entropy of every location, step and image, in maps.safetensors."""
 
-    confidence: float = Field(0.99, gt=0.5, lt=1)
+    confidence: float = Field(0.95, gt=0.5, lt=1)
     """race: chance that a location which is better than the leader is not dropped (normal theory, for each one)."""
     tolerance: float = Field(0.002, ge=0)
     """race: nats by which the chosen location may be worse than the grid's."""
@@ -30,9 +30,16 @@ class DesignConfig(BaseModel):
     growth: float = Field(1.5, gt=1)
     """race: how many times as many completions each round has seen as the one before."""
 
+    share: float = Field(1.0, gt=0, le=1)
+    """race: largest share of the grid's evaluations that a step may take; where more would be needed to be sure, the
+    least promising locations are dropped. Must leave room for `first` completions at all locations that start."""
+
     stride: int | None = Field(None, ge=1)
     """race, coarse-to-fine: begin with every so many-th row and column, and go on around the best of them, at half of
     it; relies on smooth maps. By default 1 (all locations) and 4."""
+    slack: float = Field(0.75, ge=0)
+    """race with a stride: how far below a location the map may fall between it and its neighbours, as a multiple of its
+    largest difference to one of them."""
     basins: int = Field(4, ge=1)
     """coarse-to-fine: best locations so far around which the next finer ones are tried."""
 
@@ -44,7 +51,8 @@ class DesignConfig(BaseModel):
     images: int = Field(32, ge=1)
     """Images annotated together, a block: the piece of work that is done by one worker and lost by a crash."""
     batch: int | None = Field(None, ge=64)
-    """Evaluations of the posterior at once, always so many; by default 16,384 on a GPU and 512 elsewhere."""
+    """Evaluations of the posterior at once, always so many; by default 16,384 on a GPU and 512 elsewhere, for a cnn in
+    parts of 2,048 and 64."""
     compile: bool = False
     """Compile the posterior (torch.compile); worth its minute for long work on a GPU."""
 

@@ -8,9 +8,12 @@ to chance, so a race that nobody leaves early is the grid.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
+from torch.nn import functional as F
 
 from nogs.design.entropies import Entropies
 from nogs.design.epe import first_minimum
@@ -18,7 +21,8 @@ from nogs.design.search import Choice, conclude, every, means, neighbours
 
 __all__ = ["Race", "student_quantile"]
 
-_PATIENCE = 2  # rounds between two halvings of the stride: too early, and those that join are too many
+_NEIGHBOURS = 3  # as a corner has: so many must be known to say how rough a map is
+_BORROWED = 8.0  # degrees of freedom of a location's variance that it has from the others
 
 
 class Race:
@@ -26,21 +30,29 @@ class Race:
 
     For each location that is better than the leader by more than `tolerance` (on all completions), the chance of being
     dropped is at most 1 - `confidence`, shared evenly among the rounds: Student's quantile of normal theory. Rounds see
-    `first` completions, and then each `growth` times as many as the one before. With a `stride` above 1 only some
-    locations start; every other round the neighbours of those still racing join, at half the stride, down to 1.
+    `first` completions, and then each `growth` times as many as the one before.
+
+    With a `stride` above 1, a race is run first among every so many-th row and column, then among the neighbours of
+    those left at half the stride, down to 1. There a location stands for what lies between it and its neighbours, which
+    may be lower by as much as `slack` times its largest difference to one of them.
+
+    No image may cost more than `share` of the grid's evaluations. Each round has an equal part of what is left of them;
+    where that is too little for all, the least promising locations are dropped, and the image is not settled.
     """
 
     def __init__(
         self,
         *,
-        confidence: float = 0.99,
+        confidence: float = 0.95,
         tolerance: float = 0.002,
         first: int = 8,
         growth: float = 1.5,
         stride: int = 1,
+        slack: float = 0.75,
+        share: float = 1.0,
     ) -> None:
         self.confidence, self.tolerance, self.first, self.growth = confidence, tolerance, first, growth
-        self.stride = stride
+        self.stride, self.slack, self.share = stride, slack, share
 
     def rounds(self, completions: int) -> list[int]:
         """Completions seen after each round."""
@@ -50,29 +62,25 @@ class Race:
             seen = max(seen * self.growth, seen + 1)
         return [*out, completions]
 
+    @property
+    def strides(self) -> list[int]:
+        """The strides of the races, one after the other."""
+        out = [self.stride]
+        while out[-1] > 1:
+            out.append(out[-1] // 2)
+        return out
+
     def search(self, entropies: Entropies, allowed: Bool[Tensor, "B L"]) -> Choice:
         """See `LocationSearch`. What happens to an image does not depend on those beside it."""
-        shape, stride = entropies.posterior.grid.shape, self.stride
+        shape = entropies.posterior.grid.shape
         allowed = allowed.to(entropies.values.device)
-        alive = every(allowed, shape, stride)
-        joined = alive.clone()
-        winner = first_minimum(torch.where(alive, 0.0, torch.inf))
-        rounds = self.rounds(entropies.weights.shape[1])
-        for number, seen in enumerate(rounds, 1):
-            racing = alive.sum(1) > 1
-            entropies.fill(alive & racing[:, None], seen)
-            leader, stays = self._judge(entropies, alive, seen, rounds=len(rounds))
-            winner = torch.where(racing, leader, winner)
-            alive = torch.where(racing[:, None], stays, alive)
-            if stride > 1 and number % _PATIENCE == 0:
-                stride = max(1, stride // 2)
-                alive |= neighbours(alive, shape, stride) & allowed & ~joined
-            elif stride == 1 < self.stride:
-                alive |= neighbours(_only(winner, alive), shape, 1) & allowed & ~joined
-            joined |= alive
-            if stride == 1 and not (alive.sum(1) > 1).any():
-                break
-        settled = alive.sum(1) == 1
+        alive, forced = every(allowed, shape, self.stride), torch.zeros_like(allowed[:, 0])
+        for stride in self.strides:
+            if stride < self.stride:
+                alive = neighbours(alive, shape, stride) & allowed
+            winner, alive, cut_short = self._race(entropies, alive, allowed, stride)
+            forced |= cut_short
+        settled, joined = (alive.sum(1) == 1) & ~forced, entropies.tried.to(allowed.device) > 0
         while self.stride > 1:  # a neighbour that never raced may still be better
             here = _only(winner, alive)
             near = here | (neighbours(here, shape, 1) & allowed & ~joined)
@@ -83,10 +91,41 @@ class Race:
             winner = first_minimum(means(entropies, near))
         return conclude(entropies, allowed, winner, settled=settled)
 
-    def _judge(
-        self, entropies: Entropies, alive: Bool[Tensor, "B L"], seen: int, *, rounds: int
-    ) -> tuple[Int64[Tensor, " B"], Bool[Tensor, "B L"]]:
-        """Each image's leader, and the locations that may still beat it, after `seen` completions."""
+    def _race(
+        self, entropies: Entropies, alive: Bool[Tensor, "B L"], allowed: Bool[Tensor, "B L"], stride: int
+    ) -> tuple[Int64[Tensor, " B"], Bool[Tensor, "B L"], Bool[Tensor, " B"]]:
+        """One race: winners, the locations left, and whether some were left out for want of evaluations."""
+        used = torch.tensor(entropies.used, device=alive.device)
+        rough = torch.zeros_like(alive, dtype=torch.float64)
+        forced = torch.zeros_like(used, dtype=torch.bool)
+        winner = first_minimum(torch.where(alive, 0.0, torch.inf))
+        rounds = self.rounds(entropies.weights.shape[1])
+        races = len(self.strides) - self.strides.index(stride)
+        for number, seen in enumerate(rounds, 1):
+            racing = alive.sum(1) > 1
+            if not racing.any():
+                break
+            entropies.fill(alive & racing[:, None], seen)
+            judged = self._judge(entropies, alive, seen)
+            if stride > 1:
+                rough = roughness(judged.mean, entropies.posterior.grid.shape, stride, before=rough)
+            winner = torch.where(racing, judged.leader, winner)
+            stays = alive & (judged.gap - judged.bound - self.slack * rough < -self.tolerance)
+            alive = torch.where(racing[:, None], stays.scatter(1, judged.leader[:, None], True), alive)
+            if self.share < 1 and number < len(rounds):
+                tried = entropies.tried.to(used.device)
+                # what the winner will cost is kept back
+                left = self.share * used * allowed.sum(1) - tried.sum(1) - (used - seen).clamp_min(0)
+                cost = (used.clamp(max=rounds[number])[:, None] - tried).clamp_min(0)
+                promise = (judged.gap - judged.error).scatter(1, winner[:, None], -torch.inf)
+                kept = _affordable(alive, promise, cost, left / (len(rounds) * races - number))
+                kept = kept.scatter(1, winner[:, None], True)
+                forced |= (alive & ~kept).any(1)
+                alive = kept
+        return winner, alive, forced
+
+    def _judge(self, entropies: Entropies, alive: Bool[Tensor, "B L"], seen: int) -> _Judged:
+        """What is known after `seen` completions."""
         weights = entropies.weights
         shown, hidden = weights[:, :seen], weights[:, seen:]
         mass = shown.sum(1, keepdim=True)
@@ -98,14 +137,57 @@ class Race:
         gap = (share[:, None] @ gaps)[:, 0]
         squares = share.square().sum(1, keepdim=True)
         spread = (share[:, None] @ (gaps - gap[:, None]).square())[:, 0] / (1 - squares).clamp_min(1e-12)
+        freedom = 1 / squares - 1
+        spread = _steadied(spread, alive, freedom)
         # the prediction's variance: that of the mean of the hidden ones, and that of the shown ones' mean
         rest = (1 - mass).clamp_min(0)
         error = (spread * (hidden.square().sum(1, keepdim=True) + rest.square() * squares)).sqrt()
-        quantile = student_quantile(self.confidence, freedom=1 / squares - 1, parts=rounds)
+        parts = len(self.strides) * len(self.rounds(weights.shape[1]))
+        quantile = student_quantile(self.confidence, freedom=freedom + _BORROWED, parts=parts)
         # nothing hidden is nothing left to chance, even where one completion has no spread to speak of
-        bound = torch.where(rest > 1e-9, quantile * error, 0.0)
-        stays = alive & (gap - bound < -self.tolerance)
-        return leader, stays.scatter(1, leader[:, None], True)
+        return _Judged(leader, mean, gap, error, torch.where(rest > 1e-9, quantile * error, 0.0))
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Each image's leader; means over the completions seen (NaN where not all were); and, against the leader, the
+    difference, its standard error and how much it may still fall."""
+
+    leader: Int64[Tensor, " B"]
+    mean: Float64[Tensor, "B L"]
+    gap: Float64[Tensor, "B L"]
+    error: Float64[Tensor, "B L"]
+    bound: Float64[Tensor, "B L"]
+
+
+def roughness(
+    mean: Float64[Tensor, "B L"], shape: tuple[int, int], stride: int, *, before: Float64[Tensor, "B L"]
+) -> Float64[Tensor, "B L"]:
+    """A location's largest difference to the eight at `stride` from it; with few of them known, as `before`."""
+    padded = F.pad(mean.reshape(-1, *shape), (stride,) * 4, value=torch.nan)
+    shifts = [(down, right) for down in (0, stride, 2 * stride) for right in (0, stride, 2 * stride)]
+    moved = torch.stack([padded[:, r : r + shape[0], c : c + shape[1]].flatten(1) for r, c in shifts])
+    apart = (moved - mean).abs()
+    known = (~apart.isnan()).sum(0) - 1  # itself
+    return torch.where(known >= _NEIGHBOURS, apart.nan_to_num(nan=0.0).amax(0), before)
+
+
+def _steadied(
+    spread: Float64[Tensor, "B L"], alive: Bool[Tensor, "B L"], freedom: Float64[Tensor, "B 1"]
+) -> Float64[Tensor, "B L"]:
+    """Variances drawn to their mean over the racing locations: those of a few completions are often far too small."""
+    known = torch.where(alive, spread, 0.0)
+    common = known.sum(1, keepdim=True) / (alive.sum(1, keepdim=True) - 1).clamp_min(1)  # the leader's own is nothing
+    return (freedom * spread + _BORROWED * common) / (freedom + _BORROWED)
+
+
+def _affordable(
+    alive: Bool[Tensor, "B L"], promise: Float64[Tensor, "B L"], cost: Int64[Tensor, "B L"], left: Float64[Tensor, " B"]
+) -> Bool[Tensor, "B L"]:
+    """The most promising of the racing locations, as many as their costs allow."""
+    order = torch.where(alive, promise, torch.inf).sort(dim=1, stable=True).indices
+    spent = torch.where(alive, cost, 0).gather(1, order).cumsum(1)
+    return alive & torch.zeros_like(alive).scatter(1, order, spent <= left[:, None])
 
 
 def _only(winner: Int64[Tensor, " B"], like: Bool[Tensor, "B L"]) -> Bool[Tensor, "B L"]:

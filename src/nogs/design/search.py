@@ -139,6 +139,8 @@ def make_search(config: DesignConfig) -> LocationSearch:
             first=config.first,
             growth=config.growth,
             stride=config.stride or 1,
+            slack=config.slack,
+            share=config.share,
         )
     if config.search == "coarse-to-fine":
         from nogs.design.coarse import CoarseToFine

@@ -56,7 +56,7 @@ class Files:
             path,
             device=device,
             precision=self.precision,
-            chunk=self.design.batch_on(device.type),
+            chunk=self.design.batch,
             compiled=self.design.compile,
         )
 

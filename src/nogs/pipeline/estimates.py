@@ -24,10 +24,8 @@ from nogs.recipes import Recipe
 __all__ = ["attention_seconds", "bank_seconds", "clock", "decoding_seconds", "posterior_seconds", "sequences_seconds"]
 
 
-def clock(seconds: float | None) -> str:
-    """Seconds in words; None is a stage that can't be told beforehand."""
-    if seconds is None:
-        return "a time that its progress will tell"
+def clock(seconds: float) -> str:
+    """Seconds in words."""
     if seconds < 10:
         return "a few seconds"
     if seconds < 90:
@@ -65,14 +63,18 @@ def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> fl
 
 
 def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, source: Path | None) -> float | None:
-    """Generating the images, and as long again for their codes; a generator that is trained first can't be told."""
+    """Generating the images and fitting their components; a generator that is trained first can't be told."""
     config = recipe.bank
     if config.generator == "trained" and source is None:
         return None
     generator = make_generator(config, task=task, source=source, device=device)
     number = min(config.batch, config.count, generator.count or config.count)
     each = _seconds(lambda: generator.generate(np.arange(number), seed=config.seed), device, times=1) / number
-    return 2 * each * config.count
+    width = 3 * task.grid.height * task.grid.width
+    pixels, basis = torch.ones(number, width, device=device), torch.ones(width, config.components, device=device)
+    # fitting and encoding cost about as much as ten projections of every image
+    project = 10 * _seconds(lambda: pixels @ basis, device) / number
+    return (each + project) * config.count
 
 
 def sequences_seconds(

@@ -26,7 +26,12 @@ def verdicts(folders: Sequence[Path], *, out: Path, reference: str = "ram") -> l
         when = iterations_to_reach(network["iterations"], network["accuracy"], target, rule="accuracy")
         own = iterations_to_reach(other["iterations"], other["accuracy"], target, rule="accuracy")
         fewer = when is not None and own is not None and when < own
+        best, top = _best(other)
+        at_best = iterations_to_reach(network["iterations"], network["accuracy"], best, rule="accuracy")
         sentence = _sentence(network, target, horizon, when, own, reference)
+        if best > target + 0.01:  # it learned by heart after that: its end says little
+            met = f"reached it after {at_best:,}" if at_best is not None else "did not reach it"
+            sentence += f" {reference.upper()}'s best was {best:.1%}, after {top:,}; {network['method'].upper()} {met}."
         sentences.append(sentence)
         names = ("method", "attribute", "seed")
         found.append(
@@ -36,6 +41,9 @@ def verdicts(folders: Sequence[Path], *, out: Path, reference: str = "ram") -> l
                 "reference_final_validation_accuracy": target,
                 "reference_iterations": own,
                 "iterations": when,
+                "reference_best_validation_accuracy": best,
+                "reference_best_iterations": top,
+                "iterations_to_best": at_best,
                 "reached_in_fewer_iterations": fewer,
                 "sentence": sentence,
             }
@@ -43,6 +51,12 @@ def verdicts(folders: Sequence[Path], *, out: Path, reference: str = "ram") -> l
     if found:
         write_json(out, {"verdicts": found})
     return sentences
+
+
+def _best(network: dict[str, Any]) -> tuple[float, int]:
+    """The highest validation accuracy, and when it was first reached."""
+    best = max(network["accuracy"])
+    return best, network["iterations"][network["accuracy"].index(best)]
 
 
 def _sentence(

@@ -15,6 +15,8 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+VGG_FILE = "vgg16-imagenet-conv1-12.safetensors"
+"""The file of VGG-16's weights that is looked for in the data folder before torchvision is asked."""
 
 
 class Normalise(nn.Module):
@@ -30,6 +32,13 @@ class Normalise(nn.Module):
     def forward(self, pixels: UInt8[Tensor, "*batch 3"]) -> Float32[Tensor, "*batch 3"]:
         """Channels last, as images are stored."""
         return (pixels.float() - self.mean) * self.scale
+
+
+def find_weights(source: str, data: Path | None) -> str:
+    """Where VGG-16's weights come from: "imagenet" is the file of the data folder, where there is one."""
+    if source != "imagenet" or data is None or not (data / VGG_FILE).is_file():
+        return source
+    return str(data / VGG_FILE)
 
 
 def read_weights(source: str, *, architecture: str) -> dict[str, Tensor]:

@@ -149,12 +149,14 @@ class NetworkPosterior:
     ) -> Float32[Tensor, "Q O"]:
         """The network's outputs, before calibration."""
         index, observed = self._defaults(images, pixels, index, observed)
-        parts = []
+        # a few queries are worth neither a compilation for their number of glimpses nor a full chunk
+        many, parts = self.compiled and len(pixels) >= self.chunk, []
+        forward = self._forward if many else self.network
         with self._ready():
-            for rows, keep in self._chunks(len(pixels), padded=self.compiled):
+            for rows, keep in self._chunks(len(pixels), padded=many):
                 mirrored = None if flip is None else flip[rows]
                 seen = self.network.read(images, pixels[rows], index[rows], mirrored)
-                parts.append(self._forward(seen, pixels[rows], observed[rows])[:keep].float())
+                parts.append(forward(seen, pixels[rows], observed[rows])[:keep].float())
         return torch.cat(parts) if parts else torch.empty(0, self.architecture.head.outputs, device=self.device)
 
     def log_probabilities(

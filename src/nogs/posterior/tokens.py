@@ -44,13 +44,22 @@ class Place(nn.Module):
         return self.layers(torch.cat([2 * share - 1, angles.sin(), angles.cos()], -1))
 
 
+class Norm(nn.LayerNorm):
+    """A layer norm that answers in its input's type; inside autocast torch's own would double the memory traffic."""
+
+    def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+        """Sums are float32 in any case."""
+        with torch.autocast(x.device.type, enabled=False, cache_enabled=False):
+            return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
 class Block(nn.Module):
     """A pre-norm transformer layer over rows of tokens, stored below each other without padding."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.norm1, self.norm2 = Norm(width), Norm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         self.drop = nn.Dropout(dropout)
@@ -59,11 +68,12 @@ class Block(nn.Module):
         self, x: Float[Tensor, "S D"], plan: Sequence[Rows], *, first: Int[Tensor, " Q"] | None = None
     ) -> Float[Tensor, "_ D"]:
         """With `first`, the place of each row's first token, only these are computed: all a last layer is asked for."""
-        width = x.shape[-1]
-        normed = self.norm1(x)
-        keys, values = F.linear(normed, self.qkv.weight[width:], self.qkv.bias[width:]).chunk(2, -1)
-        asking = normed if first is None else normed[first]
-        queries = F.linear(asking, self.qkv.weight[:width], self.qkv.bias[:width])
+        width, normed = x.shape[-1], self.norm1(x)
+        if first is None:
+            queries, keys, values = self.qkv(normed).chunk(3, -1)
+        else:
+            keys, values = F.linear(normed, self.qkv.weight[width:], self.qkv.bias[width:]).chunk(2, -1)
+            queries = F.linear(normed[first], self.qkv.weight[:width], self.qkv.bias[:width])
         seen = attend(queries, keys, values, plan, heads=self.heads, first=first is not None)
         x = (x if first is None else x[first]) + self.drop(self.out(seen))
         return x + self.drop(self.mlp(self.norm2(x)))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from nogs.data.task import Task
 from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.imagenet import find_weights
 from nogs.posterior.labels import label_table
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.outcome import write_outcome
@@ -51,12 +53,16 @@ def train_posterior(
     folder: Path,
     seed: int = 0,
     device: str = "auto",
+    data: Path | None = None,
 ) -> NetworkPosterior:
     """Train, calibrate and judge a posterior; what is done is loaded, what was begun goes on.
 
-    `folder` gets posterior.safetensors, evaluation.json, posterior.png and metrics.jsonl.
+    `folder` gets posterior.safetensors, evaluation.json, posterior.png and metrics.jsonl. VGG-16's ImageNet weights are
+    looked for in the folder `data` first.
     """
-    mark = fingerprint(config.model_dump(exclude={"save_every"}), task.fingerprint, glimpses, seed, _files(config))
+    if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
+        config = config.model_copy(update={"weights": find_weights(config.weights, data)})
+    mark = fingerprint(_fields(config), task.fingerprint, glimpses, seed)
     stage = Stage(folder, name="posterior", fingerprint=mark)
     stage.check_folder()
     chosen = pick_device(device)
@@ -268,8 +274,7 @@ class Trainer:
 
     def fingerprint(self) -> str:
         """What a state must come from to be continued here."""
-        config = self.config.model_dump(exclude={"save_every"})
-        return fingerprint(config, self.task.fingerprint, self.architecture.to_json(), self.seed, _files(self.config))
+        return fingerprint(_fields(self.config), self.task.fingerprint, self.architecture.to_json(), self.seed)
 
     def save(self, path: Path) -> None:
         """Write the state."""
@@ -322,11 +327,13 @@ def training_rows(task: Task) -> npt.NDArray[np.int64]:
     return task.rows("posterior")
 
 
-def _files(config: PosteriorConfig) -> list[str]:
-    """What the files that a configuration names hold."""
-    named = [] if config.weights in ("none", "imagenet") else [Path(config.weights)]
-    named += [] if config.teacher is None else [find_posterior(config.teacher)]
-    for path in named:
+def _fields(config: PosteriorConfig) -> dict[str, Any]:
+    """What decides a training; files that it names are known by what they hold, wherever they lie."""
+    out = config.model_dump(exclude={"save_every"})
+    named = {} if config.weights in ("none", "imagenet") else {"weights": Path(config.weights)}
+    named |= {} if config.teacher is None else {"teacher": find_posterior(config.teacher)}
+    for field, path in named.items():
         if not path.is_file():
             raise InputError(f"There is no file {path}; check --posterior.weights and --posterior.teacher.")
-    return [file_digest(path) for path in named]
+        out[field] = file_digest(path)
+    return out

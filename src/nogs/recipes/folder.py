@@ -81,7 +81,7 @@ class _Choices:
         for field, value in given.items():
             try:
                 self.given[field] = _adapter(field).validate_python(value)
-            except ValidationError:  # reported with all other mistakes, once everything is chosen
+            except (ValidationError, KeyError, AttributeError):  # reported with all other mistakes, by who reads them
                 continue
 
     def __call__(self, field: str, value: Any, why: str) -> Any:
@@ -159,7 +159,7 @@ def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     """Networks and numbers for which two cores need less than an hour."""
     pick("glimpses", 4, "each one more is one more search for every annotated image")
     pick("data.annotated", min(400, survey.training // 5), "images that get a sequence; the others train the posterior")
-    batch = pick("posterior.batch", min(128, survey.training // 4), "as much as a core does at once")
+    batch = pick("posterior.batch", min(128, max(16, survey.training // 4)), "as much as a core does at once")
     epochs = 150 * survey.training // batch
     iterations = min(max(1500, epochs), 6000)
     pick("posterior.iterations", iterations, f"{iterations * batch // survey.training} rounds of the training images")
@@ -178,12 +178,13 @@ def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     count = pick("bank.count", 4_000 if trained else 10_000, "a core makes so many in a few minutes")
     pick("bank.components", min(128, count // 4), "enough for a proposal, whose pixels are compared afterwards")
     if trained:
-        small = "a small generator"
+        small = "a small generator, trained in a quarter of an hour"
         pick("bank.trained.autoencoder_width", 16, small)
         pick("bank.trained.autoencoder_iterations", 1_500, small)
         pick("bank.trained.width", 128, small)
         pick("bank.trained.depth", 4, small)
-        pick("bank.trained.iterations", 4_000, small)
+        pick("bank.trained.iterations", 3_000, small)
+        pick("bank.trained.batch", 32, small)
         pick("bank.trained.steps", 16, small)
     kept = pick("completion.kept", 50, "completions of each image and step")
     pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
@@ -192,14 +193,16 @@ def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("attention.hidden", 128, "units of the network")
     pick("attention.embedding", 128, "units of the network")
     pick("attention.learning_rate", 1e-3, "Adam's step size")
-    pick("attention.iterations", 6_000, "the horizon at which both methods are compared")
+    rounds = 60 * survey.training // 64
+    pick("attention.iterations", min(max(1_000, rounds), 6_000), "the horizon at which both methods are compared")
+    pick("attention.validate_every", 50, "iterations between validations")
 
 
 def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     """Networks and numbers that keep a GPU busy for minutes to an hour."""
     pick("glimpses", 5, "as in the paper")
     pick("data.annotated", min(1_000, survey.training // 5), "images that get a sequence; others train the posterior")
-    batch = pick("posterior.batch", min(512, survey.training // 4), "keeps the GPU busy")
+    batch = pick("posterior.batch", min(512, max(16, survey.training // 4)), "keeps the GPU busy")
     iterations = min(max(4_000, 60 * survey.training // batch), 40_000)
     pick("posterior.iterations", iterations, f"{iterations * batch // survey.training} rounds of the training images")
     pick("posterior.stem", "conv", "convolutions see edges sooner than one matrix")

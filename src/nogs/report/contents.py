@@ -108,6 +108,8 @@ class Run:
         """Name of its task, as far as anything tells."""
         if self.data is not None:
             return str(self.data.kind)
+        if self.inspection is not None:
+            return str(self.inspection["task"])
         return self.sequences[0].sequences.task if self.sequences else self.name
 
     @property
@@ -214,8 +216,11 @@ def _sequences(folder: Path) -> tuple[SequenceSet, ...]:
 
 
 def _kind(sequences: Sequences) -> str:
-    method = str(sequences.provenance.get("method") or sequences.provenance.get("source") or "sequences")
-    return method.removesuffix(" glimpse sequences")
+    """A short name: how they were made, or that they were brought in."""
+    method = sequences.provenance.get("method")
+    if method:
+        return str(method).removesuffix(" glimpse sequences")
+    return "released" if "release" in str(sequences.provenance.get("source", "")) else "given"
 
 
 def _verdicts(path: Path) -> tuple[str, ...]:

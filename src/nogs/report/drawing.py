@@ -100,16 +100,19 @@ def boxes(axes: Axes, pixels: Int[np.ndarray, "T 2"], side: int, *, scales: int 
         colour = STEPS[step % len(STEPS)]
         again = before.get((row, column), 0)
         before[row, column] = again + 1
-        line = 2.2 if again == 0 else 1.1  # thinner, so that a later glimpse of the same place hides no earlier one
+        # thinner the second time, so that a later glimpse of the same place hides no earlier one
+        line = (2.2 if again == 0 else 1.1) * min(1, size / 11.5)
         axes.add_patch(Rectangle((column - 0.5, row - 0.5), side, side, fill=False, linewidth=line, edgecolor=colour))
         if scales > 1:
             wide = side * 2 ** (scales - 1)
             corner = (column - (wide - side) / 2 - 0.5, row - (wide - side) / 2 - 0.5)
             axes.add_patch(Rectangle(corner, wide, wide, fill=False, linewidth=0.8, linestyle=":", edgecolor=colour))
         # numbers of glimpses at the same place stand beside each other
-        place = (column + side * (0.15 + 0.24 * again) - 0.5, row + 0.2 * side - 0.5)
+        place, anchor = (column + side * (0.15 + 0.24 * again) - 0.5, row + 0.2 * side - 0.5), ("center", "center")
+        if side < 0.12 * abs(axes.get_xlim()[1] - axes.get_xlim()[0]):  # it would hide the glimpse
+            place, anchor = (column + side * again - 0.5, row - 0.5), ("left", "bottom")
         outline = [withStroke(linewidth=2.5, foreground="#111111")]  # not ink, which a dark page turns light
-        number = axes.text(*place, str(step + 1), ha="center", va="center", clip_on=True, color=colour)
+        number = axes.text(*place, str(step + 1), ha=anchor[0], va=anchor[1], clip_on=True, color=colour)
         number.set(fontsize=size, fontweight="bold", path_effects=outline)
 
 

@@ -18,10 +18,10 @@ from PIL import Image
 from nogs.attention.cohort import Member, member_labels
 from nogs.attention.store import load_network
 from nogs.data.task import Task
-from nogs.report.album import stored_locations
 from nogs.report.contents import Network, Run, SequenceSet
 from nogs.report.methods import chosen_networks
 from nogs.report.pictures import data_uri
+from nogs.report.plates import stored_locations
 from nogs.report.rollouts import Trace, trace
 
 __all__ = ["gallery"]
@@ -121,7 +121,8 @@ def _rollouts(network: Network, task: Task, ids: Sequence[str], prefix: str) -> 
         known = stored_locations(network, task, part) if part[0] in test else None
         found = trace(loaded, task.images[task.rows(part)], part, locations=known, seed=network.learned.seed)
         for n, id in enumerate(part):
-            yield id, _rollout(network, found, n, about["labels"], int(labels[task.position[id]]), prefix, task)
+            look = _rollout(network, found, n, about["labels"], int(labels[task.position[id]]), prefix, task)
+            yield id, look | {"scales": loaded.architecture.scales}
 
 
 def _rollout(

@@ -61,7 +61,7 @@ def _networks(run: Run, comparison: Mapping[str, Any] | None, link: Link, compar
     accuracy = percent(float(np.mean(by_method[best])))
     out = [
         Headline(accuracy, f"test accuracy of {best}{several} (majority class {majority})", home),
-        Headline(seen, "of an image's pixels seen", link(own[0].folder / "evaluation.json")),
+        Headline(seen, f"of an image's pixels seen{_sharp(run)}", link(own[0].folder / "evaluation.json")),
     ]
     if comparison is not None and len(comparison["methods"]) > 1:
         reference = comparison["reference"]
@@ -72,6 +72,11 @@ def _networks(run: Run, comparison: Mapping[str, Any] | None, link: Link, compar
             what = f"iterations until {fastest} is as good as {reference} at its best ({reached[reference]:,.0f})"
             out.append(Headline(f"{reached[fastest]:,.0f}", what, link(comparison_file)))
     return out
+
+
+def _sharp(run: Run) -> str:
+    """A retina of several scales also sees the surroundings, which that number leaves out."""
+    return " at full resolution" if run.recipe.get("attention", {}).get("scales", 1) > 1 else ""
 
 
 def commands(run: Run, *, report: Sequence[Path], out: Path) -> list[str]:

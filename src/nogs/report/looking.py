@@ -48,10 +48,10 @@ def heatmaps_figure(looks: Looks, *, grid: Grid, mean: UInt8[np.ndarray, "H W 3"
     steps = max(len(share) for share in shares)
     most = max(float(share.max()) for share in shares)
     norm = PowerNorm(0.5, vmin=0, vmax=most)  # a root, so that what is rarely seen still shows
-    back = np.full((grid.height, grid.width, 3), 0.93)
+    shade = np.full((grid.height, grid.width, 1), 0.95)
     if mean is not None:
-        grey = np.asarray(mean, dtype=float).mean(-1, keepdims=True) / 255
-        back = np.repeat(0.5 + 0.46 * (grey - grey.min()) / max(np.ptp(grey), 1e-6), 3, -1)
+        grey = np.asarray(mean, dtype=float).mean(-1, keepdims=True)
+        shade = 0.5 + 0.5 * (grey - grey.min()) / max(np.ptp(grey), 1e-6)
     figure = new_figure(1.75 * steps + 1.6, 1.75 * len(rows) + 0.7, h_pad=0.03, w_pad=0.03)
     axes = figure.subplots(len(rows), steps, squeeze=False)
     for (task, method, _), share, line in zip(rows, shares, axes):
@@ -60,8 +60,9 @@ def heatmaps_figure(looks: Looks, *, grid: Grid, mean: UInt8[np.ndarray, "H W 3"
                 ax.set_axis_off()
                 continue
             strength = np.asarray(norm(share[t]))
-            cover = np.clip(2.5 * strength, 0, 0.95)[..., None]
-            ax.imshow(back * (1 - cover) + colormaps[LOOKED](strength)[..., :3] * cover)
+            cover = np.clip(2.5 * strength, 0, 1)[..., None]
+            # the mean image as a shade, so that it shows below whatever was seen
+            ax.imshow(shade * (1 - cover + colormaps[LOOKED](strength)[..., :3] * cover))
             frame(ax, grid)
         name = f"{task}\n{method}" if task and len(looks) > 1 else method
         line[0].set_ylabel(name.replace("_", " "), fontsize=10)

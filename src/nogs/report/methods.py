@@ -59,9 +59,9 @@ def chosen_networks(run: Run, *, most: int) -> list[Network]:
 
 
 def ordered(by_method: Mapping[str, Value]) -> dict[str, Value]:
-    """The same with RAM and its kin first, then the others by name."""
+    """The same with RAM and its kin first."""
     return dict(sorted(by_method.items(), key=lambda item: _rank(item[0])))
 
 
-def _rank(method: str) -> tuple[int, str]:
-    return (0 if method.startswith("ram") else 1, method)
+def _rank(method: str) -> int:
+    return 0 if method.startswith("ram") else 1

@@ -15,12 +15,13 @@ from urllib.parse import quote
 from nogs.data import read_splits
 from nogs.data.config import DataConfig
 from nogs.data.task import Task
-from nogs.report.album import Album, Plate, learning_plates
+from nogs.report.album import Album
 from nogs.report.contents import Run, read_run
 from nogs.report.gallery import gallery
 from nogs.report.headlines import commands, headlines
 from nogs.report.methods import compared, learned_in
 from nogs.report.pictures import Picture, save_figure
+from nogs.report.plates import Plate, learning_plates
 from nogs.report.tables import Table, methods_table, runs_table, tables
 from nogs.runtime import progress
 from nogs.runtime.device import versions
@@ -229,8 +230,12 @@ def _about(run: Run, task: Task | None) -> str:
     """What was run, in a sentence or two."""
     parts = []
     if task is not None:
-        kind = "classes" if task.space.kind == "categorical" else "attributes"
-        parts.append(f"{len(task.ids):,} images of {task.grid.width} px with {len(task.space.names)} {kind}")
+        images, size, kind, number = len(task.ids), task.grid.width, task.space.kind, len(task.space.names)
+        parts.append(_images(images, size, kind, number))
+    elif run.inspection is not None:
+        labels = run.inspection["labels"]
+        size = run.inspection["image_size"][1]
+        parts.append(_images(run.inspection["images"], size, labels["kind"], labels["number"]))
     if run.data is not None and "glimpses" in run.recipe:
         grid = run.data.grid
         share = grid.glimpse**2 / (grid.height * grid.width)
@@ -244,6 +249,10 @@ def _about(run: Run, task: Task | None) -> str:
         parts.append(f"{number} network{'' if number == 1 else 's'} ({methods})")
     text = "; ".join(parts)
     return f"Task {run.task}: {text}." if text else f"Task {run.task}."
+
+
+def _images(number: int, size: int, kind: str, labels: int) -> str:
+    return f"{number:,} images of {size} px with {labels} {'classes' if kind == 'categorical' else 'attributes'}"
 
 
 def _absent(run: Run, task: Task | None) -> list[str]:

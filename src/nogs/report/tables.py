@@ -41,7 +41,7 @@ def tables(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, compar
     out = []
     if comparison is not None and len(comparison["methods"]) > 1:
         out.append(methods_table(comparison, link(comparison_file)))
-    for make in (_networks, _sequences, _posterior, _completions, _stages):
+    for make in (_networks, _sequences, _posterior, _completions, _data, _stages):
         table = make(run, link)
         if table.rows:
             out.append(table)
@@ -190,6 +190,16 @@ def _completions(run: Run, link: Link) -> Table:
                 text = percent(row[name]) if name.startswith("coverage") else text
                 cells.append(Cell(text, _sortable(row[name]), link(path)))
             table.rows.append(cells)
+    return table
+
+
+def _data(run: Run, link: Link) -> Table:
+    found = run.inspection or {}
+    note = " ".join(found.get("notes", ()))
+    table = Table("data", "Data", ("split", "images"), note=note)
+    home = next((path for path in (run.folder / "data", run.folder) if (path / "inspect.json").is_file()), run.folder)
+    for split, number in found.get("splits", {}).items():
+        table.rows.append([Cell(split, split), Cell(f"{number:,}", number, link(home / "inspect.json"))])
     return table
 
 

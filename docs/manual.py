@@ -1,0 +1,65 @@
+"""What the manual's build adds to mkdocs: result pages and examples from beside `docs/`, and equations as pictures.
+
+Pages are written for two readers, a code host that shows the files as they are, and mkdocs. So links leave `docs/` as
+paths do, and equations stand as TeX between `$$`. The built pages need no script and no other host for either.
+"""
+
+import html
+import io
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib import mathtext
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+BESIDE = ("results", "examples")
+"""Folders of the repository that the built manual takes along."""
+
+_INK = "#010203"  # stands for the colour of the text, which the page decides
+_LINK = re.compile(r"(\]\()(\.\.?/[^)#\s]+)")
+_EQUATION = re.compile(r"^\$\$\n(.*?)\n\$\$$", re.MULTILINE | re.DOTALL)
+_TAG = re.compile(r"\\tag\{(.*?)\}")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what lies beside `docs/`, under its own name."""
+    for folder in BESIDE:
+        for path in sorted((ROOT / folder).rglob("*")):
+            name = path.relative_to(ROOT).as_posix()
+            if path.is_file() and "__pycache__" not in name:
+                files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Links as the built manual has them, and equations drawn."""
+    here = posixpath.dirname(page.file.src_uri)
+
+    def link(found: re.Match[str]) -> str:
+        beside = re.sub(r"^\.\./(?=(results|examples)/)", "", posixpath.normpath(posixpath.join(here, found[2])))
+        return found[1] + posixpath.relpath(beside, here or ".")
+
+    return _EQUATION.sub(lambda found: equation(found[1]), _LINK.sub(link, markdown))
+
+
+def equation(tex: str) -> str:
+    r"""One equation as SVG in the colour of the text, with its number if it has a `\tag`."""
+    number = _TAG.search(tex)
+    tex = " ".join(_TAG.sub("", tex).split())
+    drawn = io.StringIO()
+    with matplotlib.rc_context({"mathtext.fontset": "stix", "svg.hashsalt": tex}):
+        mathtext.math_to_image(f"${tex}$", drawn, format="svg", color=_INK)
+    picture = drawn.getvalue().partition("<svg")[2].replace(_INK, "currentColor")
+    picture = re.sub(r"<metadata>.*?</metadata>", "", picture, flags=re.DOTALL)
+    # ids of the glyphs must differ between the pictures of a page
+    mark = f"e{abs(hash(tex)):x}-"
+    picture = re.sub(r'(id="|href="#|url\(#)', rf"\1{mark}", picture)
+    label = f'<span class="number">({number[1]})</span>' if number else ""
+    svg = f'<svg role="img" aria-label="{html.escape(tex, quote=True)}"{picture}'
+    return f'<div class="equation">{" ".join(svg.split())}{label}</div>'

@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from nogs.cli import main
+
+TINY = [
+    "--data.count", "100", "--data.annotated", "10", "--attention.iterations", "4", "--attention.validate-every", "2",
+    "--attention.hidden", "8", "--attention.batch", "16", "--attention.trajectories", "1", "--device", "cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("report") / "run"
+    assert main(["train", "digits", "--out", str(out), *TINY]) == 0
+    return out
+
+
+def test_report_of_a_trained_run_ends_with_the_page_to_open(run, capsys):
+    assert main(["report", str(run), "--images", "2", "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"open {run / 'report.html'}"
+    assert lines[0].endswith(f"with its figures in {run / 'report'}")
+    page = (run / "report.html").read_text()
+    assert 'id="gallery"' in page
+    assert (run / "report" / "curves.png").exists()
+    assert (run / "report" / "curves.svg").exists()
+
+
+def test_report_goes_where_it_is_told(run, tmp_path):
+    assert main(["report", str(run), "--images", "0", "--out", str(tmp_path / "page.html")]) == 0
+    assert 'id="gallery"' not in (tmp_path / "page.html").read_text()
+    assert (tmp_path / "page" / "where.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "A report needs at least one RUN"),
+        (["nowhere"], "There is no folder nowhere; give the folder of a run."),
+        (["nowhere", "--imges", "3"], "nogs report has no flag --imges; did you mean --images?"),
+    ],
+)
+def test_mistake_is_one_sentence(words, sentence, capsys):
+    assert main(["report", *words]) == 2
+    assert sentence in capsys.readouterr().err

@@ -1,0 +1,212 @@
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import miniature
+import nogs.report
+from nogs.cli import main
+from nogs.cli.demo import one_thread
+from nogs.recipes import recipe
+from nogs.runtime.files import read_json
+from nogs.sequences import load
+
+FEW = [
+    *("--posterior.iterations", "4", "--posterior.validate-every", "2", "--posterior.width", "16"),
+    *("--posterior.layers", "1", "--posterior.heads", "2", "--bank.count", "60", "--bank.components", "8"),
+    *("--completion.drawn", "20", "--completion.kept", "6", "--design.images", "3"),
+    *("--attention.iterations", "4", "--attention.validate-every", "2", "--attention.hidden", "16"),
+    *("--data.annotated", "5", "--device", "cpu"),
+]
+"""Flags that make every stage short."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    with one_thread():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NOGS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    return miniature.folder(tmp_path / "pictures", classes=("cat", "dog", "owl"), per_class=20)
+
+
+@pytest.fixture
+def no_page(monkeypatch):
+    def write_report(runs, *, task, device):
+        return runs[0] / "report.html"
+
+    monkeypatch.setattr(nogs.report, "write_report", write_report)
+
+
+def refused(argv, sentence, capsys):
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.count("nogs: error: ") == 1
+    assert sentence in error, error
+    assert error.splitlines()[-1].startswith("nogs: error: ")
+
+
+def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
+    Image.fromarray(np.full((50, 31), 90, np.uint8)).save(pictures / "cat" / "grey.png")
+    (pictures / "owl" / "broken.png").write_bytes(b"no picture")
+    argv = ["run", "folder", "--data", "pictures", "--out", "runs/mine", *FEW]
+    assert main(argv) == 0
+    told = capsys.readouterr().out
+    assert "--data.image-size 32   (the pictures' shorter sides are" in told
+    assert "--data.glimpse 8   (a quarter of the side, 6% of it)" in told
+    (said,) = [line for line in told.splitlines() if line.endswith("(as you said)")]
+    assert "--posterior.iterations 4 " in said
+    assert "1 grey" in told
+    assert "Left out 1 unreadable picture" in told
+    assert told.splitlines()[-1] == "open runs/mine/report.html"
+    found = recipe("runs/mine/recipe.yaml")
+    assert (found.data.image_size, found.data.glimpse, found.posterior.iterations) == (32, 8, 4)
+    assert load(Path("runs/mine/sequences")).length == found.glimpses == 4
+    assert set(os.listdir("runs/mine/attention")) >= {"ram", "ps-nogs", "verdict.json"}
+    assert len(read_json(Path("runs/mine/data/splits.json"))["skipped"]) == 1
+
+    assert main(["run", "folder", "--data", "pictures", "--out", "runs/mine"]) == 0  # goes on with its own recipe
+    told = capsys.readouterr().out
+    assert told.startswith("Going on with the sizes of runs/mine/recipe.yaml; a flag changes them.\n")
+    assert told.count("done before.") == 4
+
+
+def test_flags_decide_what_is_chosen_after_them(pictures, capsys):
+    argv = ["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", "--no-estimate"]
+    assert main([*argv, "--data.image-size", "20", "--glimpses=3"]) == 0
+    found = recipe("run/recipe.yaml")
+    assert (found.data.image_size, found.data.glimpse, found.data.grid_spacing, found.glimpses) == (20, 5, 2, 3)
+    assert "--data.image-size 20 --glimpses 3   (as you said)" in capsys.readouterr().out
+
+
+def test_fields_of_a_recipe_file_are_said_too_before_and_after_a_run_began(pictures, capsys):
+    argv = ["run", "mine.yaml", "--data", "pictures", "--out", "run", "--until", "data", "--no-estimate"]
+    Path("mine.yaml").write_text("base: folder\nglimpses: 2\ndata: {glimpse: 12}\n")
+    assert main(argv) == 0
+    found = recipe("run/recipe.yaml")
+    assert (found.name, found.glimpses, found.data.image_size, found.data.glimpse) == ("mine", 2, 32, 12)
+    Path("mine.yaml").write_text("base: folder\nglimpses: 3\ndata: {glimpse: 12}\n")
+    assert main(argv) == 0
+    assert recipe("run/recipe.yaml") == found.model_copy(update={"glimpses": 3})
+
+
+def test_images_with_a_csv_and_splits_of_their_own(pictures, capsys):
+    ids = [path.relative_to(pictures).as_posix() for path in sorted(pictures.rglob("*.png"))]
+    splits = ["train", "train", "train", "validation", "test"]
+    with (pictures / "what.csv").open("w", newline="") as file:
+        rows = [(id, id.partition("/")[0], splits[n % 5]) for n, id in enumerate(ids)]
+        csv.writer(file).writerows([("file", "kind", "split"), *rows])
+    flags = ["--data.labels", "what.csv", "--data.image-column", "file", "--data.label-column", "kind"]
+    assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", *flags]) == 0
+    assert "60 images of 32 px, 3 classes (36 train, 12 validation, 12 test)" in capsys.readouterr().out
+
+
+def test_uneven_classes_are_said(tmp_path, capsys):
+    miniature.folder(tmp_path / "pictures", classes=("cat", "dog"), per_class=30)
+    for n in range(6, 30):
+        (tmp_path / "pictures" / "dog" / f"{n}.png").unlink()
+    miniature.folder(tmp_path / "more", classes=("cat",), per_class=20)
+    for path in (tmp_path / "more" / "cat").iterdir():
+        path.rename(tmp_path / "pictures" / "cat" / f"more-{path.name}")
+    assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data"]) == 0
+    assert "note: The classes are uneven: of the training images " in capsys.readouterr().out
+
+
+def test_pictures_smaller_than_what_they_are_prepared_at_are_enlarged_and_said(tmp_path, capsys):
+    for name in ("cat", "dog"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for n in range(25):
+            Image.fromarray(np.full((6, 7, 3), 10 * n, np.uint8)).save(tmp_path / "pictures" / name / f"{n}.png")
+    assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data"]) == 0
+    told = capsys.readouterr().out
+    assert "50 of them are smaller than the 32 px that they are prepared at: enlarged." in told
+    assert "shorter sides are 6 px at the median, enlarged to the 32 px that glimpses need" in told
+
+
+def test_bad_folders_are_refused_in_one_sentence(pictures, tmp_path, capsys):
+    def run(folder, *flags):
+        return ["run", "folder", "--data", str(folder), "--out", "run", *flags]
+
+    refused(run("nowhere"), "There is no folder nowhere; check --data.", capsys)
+    refused(["run", "folder", "--out", "run"], "needs its pictures; give --data the folder that holds them", capsys)
+    refused(["run", "folder", "--data", "pictures"], "needs --out", capsys)
+    refused(run("pictures", "--data.glimpse", "80"), "A glimpse of 80 px does not fit into an image of 32", capsys)
+    refused(run("pictures", "--data.glimse", "8"), "has no flag --data.glimse; did you mean --data.glimpse?", capsys)
+    refused(run("pictures", "--glimpses", "two"), "--glimpses must be a whole number, not 'two'", capsys)
+    refused(run("pictures", "--seeds", "-1"), "--seeds", capsys)
+    (tmp_path / "empty").mkdir()
+    refused(run("empty"), "There is no picture in empty", capsys)
+    one = miniature.folder(tmp_path / "one", classes=("cat",), per_class=45)
+    refused(run(one), "have only one class, 'cat'; a task needs at least 2.", capsys)
+    few = miniature.folder(tmp_path / "few", classes=("cat", "dog"), per_class=10)
+    refused(run(few), "There are 20 pictures in 2 classes, too few to train", capsys)
+    five = miniature.folder(tmp_path / "five", classes=("a", "b"), per_class=2)
+    Image.new("RGB", (20, 20)).save(five / "a" / "5.png")
+    refused(run(five), "pictures in", capsys)
+    for path in pictures.rglob("*.png"):
+        path.write_bytes(b"no picture")
+    refused(run("pictures"), "None of the 60 pictures looked at in pictures can be read, such as", capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_csv_with_unknown_files_is_refused(pictures, capsys):
+    miniature.labels_csv(pictures, [("cat/0.png", "cat"), ("cat/gone.png", "cat")])
+    argv = ["run", "folder", "--data", "pictures", "--out", "run", "--data.labels", "labels.csv"]
+    refused(argv, "names 1 picture that is not in pictures, the first is 'cat/gone.png'", capsys)
+
+
+def test_attributes_of_faces_each_have_sequences_and_networks(tmp_path, capsys, no_page):
+    miniature.celeba_hq(tmp_path / "DATA")
+    argv = ["run", "celeba-hq", "--data", "DATA", "--out", "run", *FEW]
+    argv += ["--data.image-size", "32", "--data.glimpse", "8", "--data.grid-count", "4", "--data.grid-last", "24"]
+    argv += ["--posterior.batch", "8", "--posterior.warmup", "0", "--glimpses", "2", "--attention.batch", "4"]
+    refused(argv, "has 40 attributes; choose some with --attribute", capsys)
+    assert main([*argv, "--attribute", "Smiling", "Male", "--no-estimate"]) == 0
+    for name in ("Smiling", "Male"):
+        assert load(Path("run/sequences", name)).attribute == name
+        assert os.path.exists(f"run/attention/ps-nogs/{name}/seed-0/evaluation.json")
+    assert capsys.readouterr().out.count("PS-NOGS ") == 2
+
+
+def test_birds_are_pretrained_with_the_heuristic_of_the_first_step(tmp_path, capsys, no_page):
+    miniature.cub(tmp_path / "DATA")
+    argv = ["run", "cub", "--data", "DATA", "--out", "run", *FEW, "--data.image-size", "32", "--data.glimpse", "8"]
+    argv += ["--data.grid-count", "4", "--posterior.stem", "linear", "--posterior.token", "4", "--posterior.batch", "8"]
+    argv += ["--posterior.warmup", "0", "--attention.embedder", "paper", "--attention.embedding", "16"]
+    argv += ["--attention.pretrain-epochs", "1", "--attention.batch", "4", "--glimpses", "2"]
+    assert main(argv) == 0
+    told = capsys.readouterr().out
+    assert "5/6 attention: 2 networks: ram, ps-nogs; how long, its progress will tell." in told
+    assert Path("run/attention/ps-nogs/seed-0/done.json").exists()
+
+
+def test_killed_run_goes_on_to_the_same_sequences(tmp_path):
+    flags = ["--data.count", "80", "--posterior.batch", "16", "--posterior.warmup", "0", "--posterior.save-every", "1"]
+    flags += [*FEW, "--data.annotated", "12", "--no-estimate", "--until", "sequences"]
+    command = [sys.executable, "-m", "nogs", "run", "digits", *flags, "--out"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen([*command, "killed"], env=environment, stdout=-3, stderr=-3) as process:
+        end = time.monotonic() + 120
+        while not list(tmp_path.glob("killed/sequences/blocks/*.json")) and process.poll() is None:
+            assert time.monotonic() < end
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    assert main(["run", "digits", *flags, "--out", "killed"]) == 0
+    assert main(["run", "digits", *flags, "--out", "whole"]) == 0
+    killed, whole = ((tmp_path / run / "sequences" / "sequences.jsonl").read_bytes() for run in ("killed", "whole"))
+    assert killed == whole

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+import miniature
+from nogs.data.folder import Survey, survey
+from nogs.recipes import recipe
+from nogs.recipes.folder import LEAST, chosen
+from nogs.runtime.errors import InputError
+
+GIB = 1 << 30
+
+
+def pictures(number=3_000, side=300, classes=10, training=0.7):
+    """A survey of that many pictures, `side` px high and wider than that."""
+    counts = {f"class {n}": number // classes for n in range(classes)}
+    return Survey(number, counts, int(training * number), ((side + 40, side),) * 5, 5)
+
+
+def choose(seen, gpu_bytes=None, **given):
+    found, choices = chosen(
+        recipe("folder"), seen, gpu_bytes=gpu_bytes, given={name.replace("__", "."): v for name, v in given.items()}
+    )
+    return found, {choice.field: choice for choice in choices}
+
+
+def test_a_cpu_gets_small_images_and_networks():
+    found, choices = choose(pictures())
+    assert (found.data.image_size, found.data.glimpse, found.data.grid.shape) == (64, 16, (7, 7))
+    assert choices["data.image_size"].why == "the pictures' shorter sides are 300 px at the median; a CPU manages 64 px"
+    assert found.bank.generator == "training-images"
+    assert found.posterior.width < recipe("folder").posterior.width
+    assert found.name == found.data.kind == "folder"
+
+
+@pytest.mark.parametrize(
+    ("number", "side", "gpu_gib", "size"),
+    [
+        (3_000, 300, 80, 128),  # few pictures
+        (300_000, 300, 100, 224),
+        (300_000, 100, 100, 96),  # small pictures
+        (300_000, 300, 20, 96),  # 300,000 images of 128 px would fill more than half of 20 GiB
+    ],
+)
+def test_a_gpu_gets_what_pictures_and_memory_allow(number, side, gpu_gib, size):
+    found, _ = choose(pictures(number, side), gpu_gib * GIB)
+    assert found.data.image_size == size
+    assert found.data.grid.shape == (13, 13)
+    assert found.bank.generator == "trained"
+    assert number * size**2 * 3 <= gpu_gib * GIB / 2
+
+
+def test_no_generator_is_trained_on_few_images():
+    found, choices = choose(pictures(1_000), 80 * GIB)
+    assert found.bank.generator == "training-images"
+    assert "too few to train a generator" in choices["bank.generator"].why
+
+
+def test_small_pictures_are_enlarged():
+    found, choices = choose(pictures(side=20))
+    assert found.data.image_size == 32
+    assert "enlarged to the 32 px that glimpses need" in choices["data.image_size"].why
+
+
+def test_what_the_user_gave_stays_and_the_rest_follows():
+    found, choices = choose(pictures(), data__image_size="40", glimpses=2, bank__generator="trained")
+    assert (found.data.image_size, found.data.glimpse, found.data.grid_spacing) == (40, 10, 5)
+    assert found.posterior.token == 10
+    assert found.glimpses == 2
+    assert found.bank.trained.width < recipe("folder").bank.trained.width
+    assert choices["data.image_size"].why == choices["bank.generator"].why == "as you said"
+
+
+def test_a_number_of_locations_places_them_evenly():
+    found, _ = choose(pictures(), data__grid_count="5")
+    assert found.data.grid.shape == (5, 5)
+    assert found.data.grid.rows[-1] == 48
+
+
+def test_a_value_that_is_no_value_of_its_field_is_left_to_who_reads_it():
+    assert choose(pictures(), glimpses="two", data__nothing="3")[0].glimpses == 4
+
+
+@pytest.mark.parametrize("number", [LEAST, 100, 300])
+@pytest.mark.parametrize("gpu_bytes", [None, 80 * GIB])
+def test_few_pictures_give_a_recipe_that_fits_them(number, gpu_bytes):
+    found, _ = choose(pictures(number, classes=2), gpu_bytes)
+    training = int(0.7 * number)
+    assert 0 < found.data.annotated < training / 2
+    longest = max(found.glimpses, found.posterior.train_glimpses or 0)
+    batch = min(found.posterior.batch, training - found.data.annotated)
+    assert batch > longest
+    assert found.bank.components < found.bank.count
+
+
+def test_too_few_pictures_are_refused():
+    with pytest.raises(InputError, match=r"There are 5 pictures in 2 classes, too few .* give at least 40\."):
+        choose(pictures(5, classes=2))
+
+
+def test_maps_that_would_fill_the_disk_are_not_kept():
+    assert choose(pictures())[0].design.keep_maps
+    found, choices = choose(pictures(100_000), 80 * GIB, data__grid_spacing=1, data__annotated=5000)
+    assert not found.design.keep_maps
+    assert choices["design.keep_maps"].flag == "--design.no-keep-maps"
+    assert "MiB" in choices["design.keep_maps"].why
+
+
+def test_a_survey_looks_at_all_names_and_at_some_headers(tmp_path):
+    data = miniature.folder(tmp_path / "data", classes=("cat", "dog"), per_class=30)
+    (data / "cat" / "0.png").write_bytes(b"no picture")
+    Image.fromarray(np.zeros((9, 200), np.uint8)).save(data / "dog" / "1.png")
+    seen = survey(miniature.FOLDER, data=data)
+    assert (seen.images, seen.looked_at, len(seen.sizes)) == (60, 60, 59)
+    assert seen.classes == {"cat": 30, "dog": 30}
+    assert seen.imbalance == 1
+    assert (200, 9) in seen.sizes
+    assert seen.smaller_than(10) == 1
+    assert 30 <= seen.side < 60
+    assert survey(miniature.FOLDER, data=data, most=7).looked_at == 7

@@ -1,0 +1,296 @@
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+import miniature
+from nogs.cli import main
+from nogs.data import load_task
+from nogs.report import page, write_report
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json
+from nogs.sequences import load as load_sequences
+from nogs.sequences import save as save_sequences
+from toy_attention import toy_sequences
+
+
+class Found(HTMLParser):
+    """Links, ids, headings and the gallery of a page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.ids, self.words, self.looks, self._inside = [], [], [], None, ""
+        self.feed(path.read_text())
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self._inside = "looks" if given.get("id") == "looks" else tag
+        self.links += [given["href"]] if tag == "a" else []
+        self.ids += [given["id"]] if "id" in given else []
+
+    def handle_data(self, data):
+        if self._inside == "looks" and data.strip():
+            self.looks = json.loads(data)
+        elif self._inside not in ("style", "script"):
+            self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def report(whole_run, tmp_path_factory):
+    """The page of the whole run, in a folder of its own."""
+    out = tmp_path_factory.mktemp("page") / "about.html"
+    return write_report([whole_run], out=out, task=lambda config: load_task(config), images=3, device="cpu")
+
+
+def test_every_link_leads_to_a_file_or_a_place_of_the_page(report):
+    found = Found(report)
+    assert len(found.ids) == len(set(found.ids))
+    for link in found.links:
+        if link.startswith("#"):
+            assert link[1:] in found.ids, link
+        else:
+            assert (report.parent / unquote(link)).exists(), link
+
+
+def test_results_come_first_with_the_numbers_of_the_files(report, whole_run):
+    found = Found(report)
+    order = ["results", "gallery", "figures", "tables", "reproduce"]
+    assert [id for id in found.ids if id in order] == order
+    means = {}
+    for method in ("ram", "ps-nogs"):
+        scores = [
+            read_json(whole_run / "attention" / method / f"seed-{seed}" / "evaluation.json")["best"]["accuracy"]["test"]
+            for seed in (0, 1)
+        ]
+        means[method] = np.mean([score["accuracy"] for score in scores])
+        for score in scores:
+            assert f"{100 * score['accuracy']:.1f} %" in found.text
+    best = max(means, key=lambda method: means[method])
+    assert f"{100 * means[best]:.1f} %" in found.text[: found.text.index("Gallery Pick")]
+    posterior = read_json(whole_run / "posterior" / "evaluation.json")["tables"]["test, calibrated"][-1]
+    assert f"{100 * posterior['accuracy']:.1f} % right answers of the posterior after 3 random glimpses" in found.text
+
+
+def test_figures_lie_beside_the_page_as_png_and_svg(report):
+    names = {path.stem for path in (report.parent / "about").glob("*.png")}
+    assert names == {
+        *("curves", "where", "pixels", "policy-entropy", "sequences", "epe", "walk-through", "posterior"),
+        *("completions", "effective"),
+    }
+    for name in names:
+        with Image.open(report.parent / "about" / f"{name}.png") as picture:
+            assert len(picture.convert("RGB").getcolors(1 << 24)) > 10
+        assert "<svg" in (report.parent / "about" / f"{name}.svg").read_text()
+        assert f"figure-{name}" in Found(report).ids
+
+
+def test_page_asks_for_nothing_and_is_small(report):
+    text = report.read_text()
+    assert report.stat().st_size < 15_000_000
+    outside = re.findall(r"(?:src|srcset|href)=\"(?!data:|#)([a-z]+:[^\"]*)", text)
+    assert [address for address in outside if not address.startswith("http://www.w3.org")] == []
+    assert "default-src 'none'" in text
+    assert not re.search(r"url\((?!#)|@import|fetch\(|XMLHttp", text)
+
+
+def test_gallery_holds_the_sequences_their_maps_and_the_rollouts(report, whole_run):
+    looks = Found(report).looks
+    sequences = load_sequences(whole_run / "sequences")
+    task = load_task(page.read_run(whole_run).data)
+    assert [image["id"] for image in looks["images"]] == [*sequences.ids[:3], *task.splits["test"][:3]]
+    first = looks["images"][0]
+    assert [look["who"] for look in first["looks"]] == [
+        "near-optimal sequence",
+        "ram, seed 0",
+        "ps-nogs, weight 1, seed 0",
+    ]
+    assert first["looks"][0]["pixels"] == sequences.locations[0].tolist()
+    assert first["looks"][0]["epe"] == pytest.approx(sequences.epe[0], abs=1e-4)
+    assert all(look["maps"][step] for look in first["looks"] for step in range(3))
+    # a test image is shown with the trajectory that its evaluation kept
+    for method, look in zip(("ram", "ps-nogs"), looks["images"][3]["looks"]):
+        kept = np.load(whole_run / "attention" / method / "seed-0" / "locations.npy")
+        assert look["pixels"] == kept[0, 0].tolist()
+        assert look["truth"] == task.space.names[task.labels[task.position[looks["images"][3]["id"]]]]
+
+
+def test_commands_of_the_page_name_what_was_done(report, whole_run):
+    text = Found(report).text
+    assert f"nogs annotate {whole_run}/recipe.yaml --images 0:4 --out AGAIN" in text
+    train = "--method ram ps-nogs --seeds 0 1 --sequences AGAIN/sequences --out AGAIN"
+    assert f"nogs train {whole_run}/recipe.yaml {train}" in text
+
+
+@pytest.mark.parametrize("part", ["posterior", "bank", "sequences", "attention"])
+def test_run_with_one_part_alone_has_its_report(whole_run, tmp_path, load, part):
+    run = tmp_path / part
+    run.mkdir()
+    shutil.copy(whole_run / "recipe.yaml", run)
+    shutil.copytree(whole_run / "data", run / "data")
+    shutil.copytree(whole_run / part, run / part)
+    out = write_report([run], task=load, images=1, device="cpu")
+    assert out == run / "report.html"
+    found = Found(out)
+    missing = re.search(r"Not in this run: (.*?\))\.", found.text)[1]
+    here = {"attention": "networks"}.get(part, part)
+    assert set(re.findall(r"(\w+) \(", missing)) == {"posterior", "bank", "sequences", "networks"} - {here}
+    assert ("gallery" in found.ids) == (part in ("sequences", "attention"))
+    for section in re.findall(r"<section.*?</section>", out.read_text(), re.DOTALL):
+        assert re.search("<h3>|<canvas|<pre|<li>", section), section
+
+
+def test_without_images_the_page_says_so_and_shows_the_rest(whole_run, tmp_path):
+    found = Found(write_report([whole_run], out=tmp_path / "page.html", device="cpu"))
+    assert "The images were not at hand (--data), so there is no gallery" in found.text
+    assert "gallery" not in found.ids
+    assert {"figure-curves", "figure-where", "figure-posterior", "figure-effective"} <= set(found.ids)
+    assert not {"figure-epe", "figure-sequences"} & set(found.ids)
+
+
+def test_maps_that_were_not_kept_are_named(whole_run, tmp_path, load):
+    run = tmp_path / "run"
+    shutil.copytree(whole_run, run, ignore=shutil.ignore_patterns("attention", "bank", "maps.safetensors"))
+    found = Found(write_report([run], task=load, images=2))
+    assert "Maps of expected posterior entropy were not kept, apart from the first" in found.text
+    maps = found.looks["images"][0]["looks"][0]["maps"]
+    assert maps[0] is not None
+    assert maps[1:] == [None, None]
+
+
+@pytest.fixture
+def networks_alone(whole_run, tmp_path):
+    """The run without posterior, bank and sequences, of which there is little to draw."""
+    ignore = shutil.ignore_patterns("posterior", "bank", "sequences", "report*")
+    return shutil.copytree(whole_run, tmp_path / "tiny", ignore=ignore)
+
+
+def test_several_runs_are_compared(networks_alone, tmp_path, load):
+    other = shutil.copytree(networks_alone, tmp_path / "other")
+    shutil.rmtree(other / "attention" / "ps-nogs")
+    out = write_report([networks_alone, other], out=tmp_path / "both.html", task=load, images=1, device="cpu")
+    found = Found(out)
+    assert [id for id in found.ids if id in ("comparison", "run-tiny", "run-other")] == [
+        *("comparison", "run-tiny", "run-other")
+    ]
+    comparison = read_json(tmp_path / "both" / "comparison.json")
+    assert list(comparison["methods"]) == ["ram (tiny)", "ram (other)", "ps-nogs, weight 1"]
+    who = [look["who"] for look in found.looks["images"][0]["looks"]]
+    assert "tiny: ram, seed 0" in who
+    assert "other: ram, seed 0" in who
+    assert (tmp_path / "both" / "all-curves.svg").exists()
+    assert (tmp_path / "both" / "other-curves.svg").exists()
+
+
+def test_runs_of_different_horizons_are_shown_but_not_compared(networks_alone, tmp_path):
+    other = shutil.copytree(networks_alone, tmp_path / "shorter")
+    for path in (other / "attention").glob("**/metrics.jsonl"):
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(lines[:-1]) + "\n")
+    found = Found(write_report([networks_alone, other], out=tmp_path / "both.html"))
+    assert "trained for different numbers of iterations" in found.text
+    assert "gallery" not in found.ids
+
+
+def test_names_of_users_are_shown_and_never_run(tmp_path):
+    data = miniature.folder(tmp_path / "pictures", classes=("<b>cat", "<script>dog"))
+    recipe = {
+        "base": "folder",
+        "name": "own",
+        "data": {"image_size": 32, "glimpse": 8, "grid_spacing": 8, "annotated": 4},
+        "attention": {"iterations": 2, "validate_every": 1, "batch": 4, "hidden": 8, "trajectories": 1},
+    }
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(recipe))
+    run = tmp_path / "<i>run"
+    places = ["--data", str(data), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
+    assert main(["train", str(tmp_path / "own.yaml"), *places, "--out", str(run)]) == 0
+    out = write_report([run], task=lambda c: load_task(c, data=data, cache=tmp_path / "cache"), images=4)
+    text, found = out.read_text(), Found(out)
+    assert "<i>run" not in text
+    assert "<b>cat" not in text
+    assert "<script>dog" not in text
+    assert text.count("</script>") == 2  # the gallery's and the page's own
+    assert {image["label"] for image in found.looks["images"]} <= {"<b>cat", "<script>dog"}
+
+
+def test_page_that_grows_too_large_loses_images(networks_alone, tmp_path, load, monkeypatch):
+    made = [write_report([networks_alone], out=tmp_path / "a.html", task=load, images=3, device="cpu")]
+    monkeypatch.setattr(page, "LARGEST", made[0].stat().st_size - 1000)
+    made.append(write_report([networks_alone], out=tmp_path / "b.html", task=load, images=3, device="cpu"))
+    counts = [len(Found(path).looks["images"]) for path in made]
+    assert counts == [3, 1]
+
+
+def test_attributes_have_their_own_networks_and_sequences(tmp_path):
+    data = miniature.celeba_hq(tmp_path / "data", count=60)
+    recipe = {
+        "base": "celeba-hq",
+        "name": "faces",
+        "glimpses": 2,
+        "data": {"image_size": 32, "glimpse": 8, "grid_count": 5, "grid_last": None, "annotated": 600},
+        "attention": {"iterations": 2, "validate_every": 1, "batch": 4, "hidden": 8, "trajectories": 1},
+    }
+    (tmp_path / "faces.yaml").write_text(yaml.safe_dump(recipe))
+    run, places = tmp_path / "run", ["--data", str(data), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
+    names = ("Smiling", "Male")
+    words = ["--attribute", *names, "--seeds", "0", "1", "--out", str(run)]
+    assert main(["train", str(tmp_path / "faces.yaml"), *places, *words]) == 0
+    task = load_task(page.read_run(run).data, data=data, cache=tmp_path / "cache")
+    for seed, name in enumerate(names):
+        found = toy_sequences(task, task.splits["annotate"], glimpses=2, attribute=name, seed=seed)
+        save_sequences(found, run / "sequences" / name)
+    found = Found(write_report([run], task=task, images=1))
+    assert "figure-convergence" in found.ids
+    who = [look["who"] for look in found.looks["images"][0]["looks"]]
+    assert sorted(who) == sorted(
+        f"{what} for {name}{end}" for name in names for what, end in (("given sequence", ""), ("ram", ", seed 0"))
+    )
+    assert "--method ram --seeds 0 1 --attribute Male Smiling --data DATA --out AGAIN" in found.text
+
+
+def test_data_that_was_only_inspected_has_a_page(tmp_path, capsys):
+    assert (
+        main(
+            [
+                "data",
+                "inspect",
+                "digits",
+                "--data.count",
+                "60",
+                "--data.annotated",
+                "6",
+                "--out",
+                str(tmp_path / "look"),
+            ]
+        )
+        == 0
+    )
+    found = Found(write_report([tmp_path / "look"]))
+    assert re.search(r"Task digits: 60 images of \d+ px with 10 classes\.", found.text)
+    assert "data" in found.ids
+    assert "only the page itself can be made anew" in found.text
+
+
+@pytest.mark.parametrize(
+    ("runs", "given", "sentence"),
+    [
+        ([], {}, "A report needs at least one RUN"),
+        (["nowhere"], {}, "There is no folder .*nowhere; give the folder of a run"),
+        (["empty"], {}, "empty holds nothing that nogs made"),
+        (["tiny", "tiny"], {}, "A run was given twice"),
+        (["tiny"], {"images": -1}, "The number of images must not be negative, but is -1"),
+        (["tiny"], {"out": "page"}, r"The page .*page needs a name that ends in \.html"),
+    ],
+)
+def test_mistakes_are_one_sentence(whole_run, tmp_path, runs, given, sentence):
+    (tmp_path / "empty").mkdir()
+    folders = [whole_run if name == "tiny" else tmp_path / name for name in runs]
+    given = {**given, **({"out": tmp_path / given["out"]} if "out" in given else {})}
+    with pytest.raises(InputError, match=sentence):
+        write_report(folders, **given)
