@@ -8,6 +8,7 @@ import html
 import io
 import posixpath
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def equation(tex: str) -> str:
     picture = drawn.getvalue().partition("<svg")[2].replace(_INK, "currentColor")
     picture = re.sub(r"<metadata>.*?</metadata>", "", picture, flags=re.DOTALL)
     # ids of the glyphs must differ between the pictures of a page
-    mark = f"e{abs(hash(tex)):x}-"
+    mark = f"e{zlib.crc32(tex.encode()):08x}-"
     picture = re.sub(r'(id="|href="#|url\(#)', rf"\1{mark}", picture)
     label = f'<span class="number">({number[1]})</span>' if number else ""
     svg = f'<svg role="img" aria-label="{html.escape(tex, quote=True)}"{picture}'

@@ -31,8 +31,8 @@ class DesignConfig(BaseModel):
     """race: how many times as many completions each round has seen as the one before."""
 
     share: float = Field(1.0, gt=0, le=1)
-    """race: largest share of the grid's evaluations that a step may take; where more would be needed to be sure, the
-    least promising locations are dropped. Must leave room for `first` completions at all locations that start."""
+    """race: share of the grid's evaluations that a step should not exceed; where more would be needed to be sure, the
+    least promising locations are dropped. The first look at the locations that start is had in any case."""
 
     stride: int | None = Field(None, ge=1)
     """race, coarse-to-fine: begin with every so many-th row and column, and go on around the best of them, at half of

@@ -36,8 +36,9 @@ class Race:
     those left at half the stride, down to 1. There a location stands for what lies between it and its neighbours, which
     may be lower by as much as `slack` times its largest difference to one of them.
 
-    No image may cost more than `share` of the grid's evaluations. Each round has an equal part of what is left of them;
-    where that is too little for all, the least promising locations are dropped, and the image is not settled.
+    An image is to cost no more than `share` of the grid's evaluations. Each round has an equal part of what is left of
+    them; where that is too little for all, the least promising locations are dropped, and the image is not settled.
+    Only the first round at each stride, and the winner's neighbours at the end, are had in any case.
     """
 
     def __init__(

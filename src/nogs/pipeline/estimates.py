@@ -51,7 +51,7 @@ def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> fl
     """All iterations and validations, or the recipe's limit; a network that is compiled first can't be told."""
     from nogs.posterior.training import Trainer
 
-    config = recipe.posterior
+    config = recipe.posterior.model_copy(update={"weights": "none"})  # where it starts does not change its speed
     if config.compile and device.type == "cuda":
         return config.seconds
     trainer = Trainer(task, config=config, glimpses=recipe.glimpses, seed=recipe.seed, device=device)

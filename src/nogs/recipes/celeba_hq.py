@@ -29,6 +29,6 @@ RECIPE = Recipe(
     ),
     bank=BankConfig(count=100_000),
     completion=CompletionConfig(),
-    design=DesignConfig(images=64),
+    design=DesignConfig(images=120, stride=4, batch=8192),
     attention=AttentionConfig(),
 )

@@ -40,7 +40,7 @@ RECIPE = Recipe(
         proposal_reach=0,
         exact_reach=0,
     ),
-    design=DesignConfig(images=64),
+    design=DesignConfig(images=125, stride=2),
     # the paper validates CUB once an epoch of 80 iterations, and takes convergence from the accuracy
     attention=AttentionConfig(
         embedder="vgg",

@@ -58,7 +58,7 @@ class RayExecutor:
         numbered = iter(enumerate(items))
         running: dict[Any, tuple[int, str]] = {}
         waiting = False
-        # tasks that nobody waits for after an error are left to end: Ray 2.60 may crash where one is cancelled as it ends
+        # tasks that nobody waits for after an error are left to end: Ray 2.60 may crash when one is cancelled just then
         while True:
             # two items for each place of the cluster as it is now, so that none idles and the rest stays here
             places = self.places()
