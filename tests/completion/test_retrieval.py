@@ -211,3 +211,24 @@ def test_completions_converge_to_the_true_conditional():
     assert errors[1] < 0.5 * errors[0]
     # a conditional on about 18 images, from the share (about 1/6) of the bank that agrees: E[TV] <= sqrt(18 / n) / 2
     assert errors[1] < math.sqrt(18 / (6400 / 6)) / 2 + math.sqrt(18 / (6400 / 4)) / 2
+
+
+@pytest.mark.parametrize("reach", [0, 1])
+def test_temperature_is_raised_until_enough_completions_count(bank, reach):
+    cold = {**PLAIN, "temperatures": (0.2,), "proposal": "tuned", "exact_reach": reach}
+    sizes = {}
+    for least in (0.0, 8.0, 20.0):
+        config = CompletionConfig(drawn=120, kept=60, least_effective=least, **cold)
+        found = Retrieval(bank, config=config, glimpse=4).complete(queries(), places(), ids=["a", "b"])
+        sizes[least] = found.effective
+    assert (sizes[0.0] < 4).all()
+    assert ((sizes[8.0] >= 8) & (sizes[8.0] < 9)).all()
+    assert ((sizes[20.0] >= 20) & (sizes[20.0] < 22)).all()
+
+
+def test_temperature_stays_where_enough_completions_count_already(bank):
+    config = CompletionConfig(drawn=120, kept=60, **PLAIN)
+    low = Retrieval(bank, config=config, glimpse=4).complete(queries(), places(), ids=["a", "b"])
+    least = float(low.effective.min()) * 0.99
+    again = Retrieval(bank, config=config.model_copy(update={"least_effective": least}), glimpse=4)
+    assert torch.equal(again.complete(queries(), places(), ids=["a", "b"]).weights, low.weights)

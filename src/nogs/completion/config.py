@@ -20,6 +20,9 @@ class CompletionConfig(BaseModel):
     """v after 1, 2, ... glimpses in log p = -(squared distance of normalised pixels) / v; the last one holds on."""
     proposal: Literal["schedule", "tuned"] = "schedule"
     """v of the proposal: the same, or searched so that its effective sample size is 0.8 to 1 times `drawn` (CUB)."""
+    least_effective: float = Field(0.0, ge=0)
+    """Effective sample size below which v of the exact comparison is raised, image by image, until it is reached: a
+    bank that holds nothing close leaves one completion else, and no uncertainty. 0 never raises it (the paper)."""
     query: Literal["reconstruction", "glimpses"] = "reconstruction"
     """What the proposal compares: the true image's PCA reconstruction (the appendix), or its glimpses as seen."""
     flips: bool = True

@@ -17,7 +17,7 @@ from torch import Tensor
 from nogs.completion.windows import Window, window
 from nogs.glimpse import cut
 
-__all__ = ["log_likelihood", "squared_distances"]
+__all__ = ["joint_likelihood", "log_likelihood", "squared_distances"]
 
 
 def log_likelihood(
@@ -36,10 +36,18 @@ def log_likelihood(
 
     The release joins them by a sum instead (`join="sum"`).
     """
-    terms = []
-    for glimpse, pixel in zip(glimpses, pixels):
-        distances = squared_distances(pool, index, flipped, glimpse=glimpse, pixel=pixel, shifts=shifts, scale=scale)
-        terms.append(torch.logsumexp(distances / -temperature, 1) - math.log(distances.shape[1]))
+    distances = [
+        squared_distances(pool, index, flipped, glimpse=glimpse, pixel=pixel, shifts=shifts, scale=scale)
+        for glimpse, pixel in zip(glimpses, pixels)
+    ]
+    return joint_likelihood(distances, temperature=temperature, join=join)
+
+
+def joint_likelihood(
+    distances: Sequence[Float32[Tensor, "K _"]], *, temperature: float, join: Literal["product", "sum"] = "product"
+) -> Float32[Tensor, " K"]:
+    """The same from each glimpse's squared distances, so that several v share them."""
+    terms = [torch.logsumexp(part / -temperature, 1) - math.log(part.shape[1]) for part in distances]
     stacked = torch.stack(terms)
     return (stacked.sum(0) if join == "product" else torch.logsumexp(stacked, 0)).float()
 

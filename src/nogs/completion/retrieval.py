@@ -19,7 +19,7 @@ from nogs.bank.bank import Bank
 from nogs.bank.pca import normalise
 from nogs.bank.store import ResidentImages
 from nogs.completion.config import CompletionConfig
-from nogs.completion.exact import log_likelihood
+from nogs.completion.exact import joint_likelihood, squared_distances
 from nogs.completion.proposal import CodeSpace, joined
 from nogs.completion.protocol import Completions
 from nogs.completion.resampling import effective_size, resample
@@ -153,21 +153,33 @@ class Retrieval:
     ) -> tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]:
         """The rest of SampleImages: exact weights of the draws, and K2 draws from those."""
         pool, index = self._pixels(drawn.rows)
-        log_p = log_likelihood(
-            pool,
-            index,
-            drawn.flipped,
-            glimpses=glimpses,
-            pixels=pixels,
-            shifts=self.config.exact_shifts,
-            scale=self.bank.pca.scale,
-            temperature=self.config.temperature(len(pixels)),
-            join=self.config.exact_join,
-        )
-        log_w = log_p.double() - drawn.log_q + drawn.log_count
+        shifts, scale = self.config.exact_shifts, self.bank.pca.scale
+        distances = [
+            squared_distances(pool, index, drawn.flipped, glimpse=glimpse, pixel=pixel, shifts=shifts, scale=scale)
+            for glimpse, pixel in zip(glimpses, pixels)
+        ]
+        log_w = self._weights(drawn, distances)
         counts = resample(log_w, self.config.kept, key=key(self.seed, "completion/kept", id, len(pixels)))
         kept = counts.nonzero()[:, 0]
         return drawn, kept, counts[kept], pool, index, float(effective_size(log_w))
+
+    def _weights(self, drawn: _Drawn, distances: list[Tensor]) -> Tensor:
+        """Importance weights log p - log q + log count, at the least v that leaves enough of them."""
+
+        def weights(v: float) -> Tensor:
+            log_p = joint_likelihood(distances, temperature=v, join=self.config.exact_join)
+            return log_p.double() - drawn.log_q + drawn.log_count
+
+        v, least = self.config.temperature(len(distances)), min(self.config.least_effective, len(drawn.rows) / 2)
+        found = weights(v)
+        if not least or float(effective_size(found)) >= least:
+            return found
+        low, high = math.log(v), math.log(max(_SEARCH[1], v))
+        while high - low > 0.01:
+            middle = (low + high) / 2
+            enough = float(effective_size(weights(math.exp(middle)))) >= least
+            low, high = (low, middle) if enough else (middle, high)
+        return weights(math.exp(high))
 
     def _pixels(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Images of the bank and where these rows are among them: the bank itself if it is resident."""

@@ -1,0 +1,87 @@
+"""The manual builds without a warning, says nothing of code that is not there, and its notebook runs."""
+
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+NOTEBOOK = ROOT / "examples" / "tour.ipynb"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def test_notebook_runs_from_top_to_bottom_and_shows_its_figures(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    shown = [
+        output for cell in book.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
+    ]
+    assert len(shown) == 5
+
+
+def test_notebook_is_kept_without_outputs():
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    for cell in book.cells:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+
+
+def test_manual_builds_without_a_warning(tmp_path):
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs is not installed; make docs does that, and builds the manual too")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len(PAGES)  # result pages are taken along
+    for page in pages:
+        assert not re.search(r'(src|href)="https?://[^"]*\.(js|css|woff2?|png|svg)"', page.read_text()), page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_every_python_name_exists(page):
+    for name in set(re.findall(r"`(nogs(?:\.\w+)+)|#(nogs(?:\.\w+)+)\)|^::: (nogs(?:\.\w+)+)", page.read_text(), re.M)):
+        resolve("".join(name))
+
+
+def resolve(name: str) -> object:
+    """The module or object of a dotted name; a module where both have the name."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            annotations = getattr(found, "__annotations__", {})
+            found = annotations[part] if part in annotations else getattr(found, part)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+def test_every_equation_and_algorithm_of_the_paper_is_linked_to_the_code():
+    text = (DOCS / "mathematics.md").read_text()
+    assert [int(tag) for tag in re.findall(r"\\tag\{(\d+)\}", text)] == list(range(1, 18))
+    for chapter in re.split(r"^(?=\*\*|## )", text, flags=re.M):
+        if chapter.startswith(("**", "## Algorithm")):
+            assert "](reference/" in chapter, chapter.splitlines()[0]
+    assert len(re.findall(r"^## Algorithm \d", text, re.M)) == 2
+
+
+def test_every_package_has_a_page_of_reference():
+    packages = {path.parent.name for path in (ROOT / "src" / "nogs").glob("*/__init__.py")} - {"cli"}
+    assert {page.stem for page in (DOCS / "reference").glob("*.md")} == packages
