@@ -7,6 +7,7 @@ The built-in recipes are made small for it, and so are the numbers of iterations
 import contextlib
 import importlib
 import io
+import os
 import re
 import shlex
 import zipfile
@@ -28,19 +29,25 @@ FACE = "147, 126\n92, 118\n76, 160\n147, 76\n181, 21\n"
 BIRD = "40, 48\n80, 32\n40, 64\n80, 72\n0, 96\n"
 QUICK = {
     "attention": {"iterations": 2, "validate_every": 1, "batch": 4, "trajectories": 2},
-    "posterior": {"iterations": 2, "validate_every": 1, "batch": 16, "width": 16, "layers": 1, "heads": 2, "warmup": 0},
+    "posterior": {
+        "iterations": 2,
+        "validate_every": 1,
+        "batch": 16,
+        "stem": "linear",
+        "width": 16,
+        "layers": 1,
+        "heads": 2,
+        "warmup": 0,
+    },
     "bank": {"count": 120, "components": 8},
     "completion": {"drawn": 40, "kept": 10},
-    "design": {"images": 4},
+    "design": {"images": 4, "stride": 8},
 }
 """Fields that make a built-in recipe small."""
-BIRDS = {
-    "attention": {"embedder": "paper", "hidden": 8, "embedding": 8, "pretrain_epochs": 1},
-    "posterior": {"stem": "linear"},
-}
+BIRDS = {"attention": {"embedder": "paper", "hidden": 8, "embedding": 8, "pretrain_epochs": 1}}
 """More of them, for the recipe `cub`."""
-SMALL = {"--attention.iterations": "2", "--data.count": "60", "--images": "0:1"}
-"""Values that a shown command's own flags are given."""
+SMALL = {"--attention.iterations": "2", "--data.count": "60", "--images": "0:1", "--attribute": "Smiling"}
+"""Values that a shown command's own flags are given; of several, the first."""
 
 
 def blocks(page):
@@ -56,7 +63,9 @@ def commands(text):
 
 def shrunk(words):
     """The command with the values of `SMALL`."""
-    return [SMALL.get(before, word) for before, word in zip(["", *words], words)]
+    ranges = words[0] == "annotate"  # elsewhere --images is a number
+    small = {flag: value for flag, value in SMALL.items() if flag != "--images" or ranges}
+    return [small.get(before, word) for before, word in zip(["", *words], words)]
 
 
 class Hub:
@@ -78,6 +87,8 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NOGS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    # one worker works in this process; starting several takes seconds a time
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     for name in names():
         module = importlib.import_module(f"nogs.recipes.{name.replace('-', '_')}")
         whole = module.RECIPE

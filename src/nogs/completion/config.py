@@ -21,8 +21,9 @@ class CompletionConfig(BaseModel):
     proposal: Literal["schedule", "tuned"] = "schedule"
     """v of the proposal: the same, or searched so that its effective sample size is 0.8 to 1 times `drawn` (CUB)."""
     least_effective: float = Field(0.0, ge=0)
-    """Effective sample size below which v of the exact comparison is raised, image by image, until it is reached: a
-    bank that holds nothing close leaves one completion else, and no uncertainty. 0 never raises it (the paper)."""
+    """Effective sample size below which v of the exact comparison is raised, image by image, until it is reached or
+    as near as can be: from a bank that holds nothing close, one completion would be left else, and no uncertainty.
+    0 never raises it (the paper)."""
     query: Literal["reconstruction", "glimpses"] = "reconstruction"
     """What the proposal compares: the true image's PCA reconstruction (the appendix), or its glimpses as seen."""
     flips: bool = True

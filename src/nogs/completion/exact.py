@@ -44,10 +44,13 @@ def log_likelihood(
 
 
 def joint_likelihood(
-    distances: Sequence[Float32[Tensor, "K _"]], *, temperature: float, join: Literal["product", "sum"] = "product"
-) -> Float32[Tensor, " K"]:
-    """The same from each glimpse's squared distances, so that several v share them."""
-    terms = [torch.logsumexp(part / -temperature, 1) - math.log(part.shape[1]) for part in distances]
+    distances: Sequence[Float32[Tensor, "K _"]],
+    *,
+    temperature: float | Float32[Tensor, "V 1 1"],
+    join: Literal["product", "sum"] = "product",
+) -> Float32[Tensor, "*V K"]:
+    """The same from each glimpse's squared distances, which several v share: a tensor of them gives a row for each."""
+    terms = [torch.logsumexp(part / -temperature, -1) - math.log(part.shape[1]) for part in distances]
     stacked = torch.stack(terms)
     return (stacked.sum(0) if join == "product" else torch.logsumexp(stacked, 0)).float()
 

@@ -32,6 +32,7 @@ __all__ = ["Retrieval"]
 
 _SEARCH = (1e-3, 1e7)  # bounds of the search over v
 _STEPS = 60
+_RISE, _RISES = 1.2, 48  # v may rise in steps of a fifth, to 5,000 times what it was
 
 
 @dataclass(frozen=True)
@@ -164,22 +165,18 @@ class Retrieval:
         return drawn, kept, counts[kept], pool, index, float(effective_size(log_w))
 
     def _weights(self, drawn: _Drawn, distances: list[Tensor]) -> Tensor:
-        """Importance weights log p - log q + log count, at the least v that leaves enough of them."""
-
-        def weights(v: float) -> Tensor:
-            log_p = joint_likelihood(distances, temperature=v, join=self.config.exact_join)
-            return log_p.double() - drawn.log_q + drawn.log_count
-
-        v, least = self.config.temperature(len(distances)), min(self.config.least_effective, len(drawn.rows) / 2)
-        found = weights(v)
-        if not least or float(effective_size(found)) >= least:
+        """Importance weights log p - log q + log count, at the smallest v that leaves enough of them."""
+        v, join = self.config.temperature(len(distances)), self.config.exact_join
+        correction = drawn.log_count - drawn.log_q
+        found = joint_likelihood(distances, temperature=v, join=join).double() + correction
+        if not self.config.least_effective:
             return found
-        low, high = math.log(v), math.log(max(_SEARCH[1], v))
-        while high - low > 0.01:
-            middle = (low + high) / 2
-            enough = float(effective_size(weights(math.exp(middle)))) >= least
-            low, high = (low, middle) if enough else (middle, high)
-        return weights(math.exp(high))
+        # too large a v wastes the draws as well: the proposal is made for images that agree
+        rising = v * _RISE ** torch.arange(_RISES, device=found.device, dtype=torch.float32)[:, None, None]
+        weights = joint_likelihood(distances, temperature=rising, join=join).double() + correction
+        sizes = effective_size(weights)
+        enough = sizes >= self.config.least_effective
+        return weights[torch.where(enough.any(), enough.long().argmax(), sizes.argmax())]
 
     def _pixels(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Images of the bank and where these rows are among them: the bank itself if it is resident."""

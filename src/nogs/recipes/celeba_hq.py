@@ -28,7 +28,7 @@ RECIPE = Recipe(
         validate_every=400,
     ),
     bank=BankConfig(count=100_000),
-    completion=CompletionConfig(),
+    completion=CompletionConfig(least_effective=40),
     design=DesignConfig(images=120, stride=4, batch=8192),
     attention=AttentionConfig(),
 )

@@ -36,6 +36,7 @@ RECIPE = Recipe(
         drawn=500,
         kept=100,
         temperatures=(80.0,),
+        least_effective=40,  # at v = 80 alone, 40,000 images leave one or two completions
         proposal="tuned",
         proposal_reach=0,
         exact_reach=0,
