@@ -22,7 +22,7 @@ PIP_SAYS := { grep --line-buffered -oE '(Downloading|Using cached|Processing) .*
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.dev ## the embedded task, from nothing to a picture of it
+demo: $(VENV)/.dev ## the whole method on the embedded task, from nothing to a report
 	@$(BIN)/nogs demo
 
 test: check ## all checks, then all tests
@@ -39,7 +39,7 @@ bench: $(VENV)/.dev ## measure speed, as JSON in RESULTS=runs/benchmarks; DATA=D
 	$(BIN)/python benchmarks/attention.py --out $(RESULTS)/attention.json
 	$(if $(DATA),$(BIN)/python benchmarks/prepare.py --data $(DATA) --out $(RESULTS)/prepare.json)
 
-docs: $(VENV)/.docs ## the manual, as web pages in site/
+docs: $(VENV)/.dev ## the manual, as web pages in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
@@ -63,8 +63,3 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --progress-bar off -e '.[dev]' -c constraints.txt | $(PIP_SAYS)
 	@touch $@
 	@echo "$(VENV) is ready: $$($(BIN)/nogs --version), $(BIN)/nogs --help"
-
-$(VENV)/.docs: $(VENV)/.dev
-	@echo "Adding what builds the manual to $(VENV)."
-	@$(BIN)/python -m pip install --progress-bar off -e '.[docs]' -c constraints.txt | $(PIP_SAYS)
-	@touch $@

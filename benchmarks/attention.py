@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from nogs.runtime.capture import captured
 from nogs.attention.cohort import Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.training import Trainer
 from nogs.data.task import LabelSpace, Task
 from nogs.glimpse import Grid
+from nogs.runtime.capture import captured
 from nogs.sequences import Sequences
 from provenance import provenance
 

@@ -6,7 +6,6 @@ Their parameters carry the leading axis M of `stacked` and lie in the networks; 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch

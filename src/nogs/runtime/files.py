@@ -132,10 +132,13 @@ def save_tensors(
         whole[name] = tensor.clone() if storage in seen else tensor
         seen.add(storage)
     with atomic(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as for any new file; safetensors would let the owner alone read it
         try:
             save_file(whole, str(temporary), dict(metadata) if metadata else None)
         except SafetensorError as error:
             raise OSError(str(error)) from error
+        temporary.chmod(mode)
 
 
 def load_tensors(
