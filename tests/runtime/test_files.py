@@ -246,6 +246,6 @@ def test_arrays_of_objects_are_neither_written_nor_read(tmp_path):
 
 
 def test_tensors_may_be_read_by_whoever_may_read_other_files(tmp_path):
-    save_tensors(tmp_path / "a.safetensors", {"x": torch.zeros(2)})
-    write_text(tmp_path / "a.txt", "x")
+    files.save_tensors(tmp_path / "a.safetensors", {"x": torch.zeros(2)})
+    files.write_text(tmp_path / "a.txt", "x")
     assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "a.txt").stat().st_mode
