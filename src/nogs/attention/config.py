@@ -41,6 +41,9 @@ class AttentionConfig(BaseModel):
     """Weight of the policy's entropy (nats, summed over glimpses) on unsupervised images."""
     reward: Literal["accuracy", "confidence"] = "accuracy"
     """Reward of REINFORCE: 1 if the prediction is right, or max(p(label) - 1/K, 0)."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of the cross-entropy: none, or of each class in inverse proportion to how often it occurs among the
+    training images, 1 on average over these."""
 
     learning_rate: float = Field(3e-4, gt=0)
     """Adam's step size."""

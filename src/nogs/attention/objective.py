@@ -39,14 +39,17 @@ def objective(
     weight: Float[Tensor, " M"] | float = 1.0,
     reward: Literal["accuracy", "confidence"] = "accuracy",
     entropy_bonus: float = 0.0,
+    class_weights: Float[Tensor, "M K"] | None = None,
 ) -> Losses:
     """Negative lower bound on Eq. 8 for one batch.
 
-    Every image: cross-entropy of its label. Unsupervised images: REINFORCE, the reward less a learned baseline, for
+    Every image: cross-entropy of its label, times its class's weight where there are any. Unsupervised images: REINFORCE, the reward less a learned baseline, for
     each glimpse. Supervised images (whose sequence the rollout followed): log-likelihood of the sequence, times
     `weight`. Without `supervised` this is RAM.
     """
     cross_entropy = F.cross_entropy(rollout.logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
+    if class_weights is not None:
+        cross_entropy = cross_entropy * class_weights.gather(1, labels)
     gain = rewards(rollout.logits, labels, reward)
     log_probabilities = rollout.log_probabilities
     error = gain[..., None] - rollout.baselines

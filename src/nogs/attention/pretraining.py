@@ -67,6 +67,8 @@ def pretrain(
     """Pretrain what `members` stand on, one after the other, below `folder`; what is done is loaded."""
     trunks, numbers = trunks_of(members)
     fields = {name: getattr(config, name) for name in _FIELDS}
+    if config.class_weights != "none":
+        fields["class_weights"] = config.class_weights
     stages = []
     for trunk in trunks:
         what = (trunk.distribution.log_probabilities, trunk.attribute, trunk.seed)
@@ -127,6 +129,7 @@ class Pretrainer:
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
         ends = torch.from_numpy(trunk.distribution.log_probabilities).exp().cumsum(0)
+        self.class_weights = self.cohort.balanced_weights()[0] if config.class_weights == "balanced" else None
         self.ends = (ends / ends[-1]).float().to(device)
         self.iteration = torch.zeros((), dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)
@@ -149,7 +152,11 @@ class Pretrainer:
             key = streams.key(self.trunk.seed, "dropout") + self.iteration
             keep = (streams.uniform(key, counter) >= share) / (1 - share)
         logits = self.networks.follow(cohort.images, batch.rows, locations, flip=batch.flip, keep=keep)
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
+        answers, labels = logits.flatten(0, 1), batch.labels.flatten()
+        if self.class_weights is None:
+            loss = F.cross_entropy(answers, labels)
+        else:  # torch's own mean would divide by the weights of the batch
+            loss = F.cross_entropy(answers, labels, weight=self.class_weights, reduction="sum") / len(labels)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()

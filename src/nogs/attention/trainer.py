@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,6 +89,7 @@ class Trainer:
             }
         self.iteration = torch.zeros((), dtype=torch.int64, device=device)
         self.weight = torch.tensor([member.weight for member in members], device=device)
+        self.class_weights = self.cohort.balanced_weights() if config.class_weights == "balanced" else None
         self.sums = torch.zeros(len(LOSSES), len(members), device=device)
         self.best = {kind: torch.full((len(members),), -torch.inf, device=device) for kind in BEST}
         self.best_iteration = {kind: torch.zeros(len(members), dtype=torch.int64, device=device) for kind in BEST}
@@ -114,6 +116,7 @@ class Trainer:
             weight=self.weight,
             reward=self.config.reward,
             entropy_bonus=self.config.entropy_bonus,
+            class_weights=self.class_weights,
         )
         self.optimizer.zero_grad(set_to_none=True)
         losses.total.sum().backward()
@@ -227,7 +230,14 @@ class Trainer:
             )
 
 
+def telling_fields(config: AttentionConfig) -> dict[str, Any]:
+    """The fields on which a result depends. A recipe without class weights is the same as one that does not know them,
+    so that what was trained from it counts."""
+    plain = {"class_weights"} if config.class_weights == "none" else set()
+    return config.model_dump(mode="json", exclude=ELSEWHERE | plain)
+
+
 def state_mark(task: Task, members: Sequence[Member], config: AttentionConfig, glimpses: int) -> str:
     """What a state must come from to be continued."""
     names = [(member.name, member.fingerprint()) for member in members]
-    return fingerprint(config.model_dump(exclude=ELSEWHERE), task.fingerprint, glimpses, names)
+    return fingerprint(telling_fields(config), task.fingerprint, glimpses, names)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
-
 import torch
 
 from nogs.attention.bounds import whole_images
@@ -16,7 +14,7 @@ from nogs.attention.embedders import EMBEDDERS
 from nogs.attention.network import Architecture
 from nogs.attention.outcome import write_outcomes
 from nogs.attention.pretraining import pretrain
-from nogs.attention.trainer import BEST, ELSEWHERE, LOSSES, STATE, Trainer, state_mark
+from nogs.attention.trainer import BEST, LOSSES, STATE, Trainer, state_mark, telling_fields
 from nogs.attention.trunks import source_of
 from nogs.data.task import Task
 from nogs.runtime import progress
@@ -108,6 +106,5 @@ def check_state(path: Path, mark: str) -> None:
 
 
 def _stage(member: Member, task: Task, config: AttentionConfig, glimpses: int, folder: Path, weights: str) -> Stage:
-    inputs: dict[str, Any] = config.model_dump(exclude=ELSEWHERE)
-    mark = fingerprint(inputs, task.fingerprint, glimpses, member.fingerprint(), source_of(config, weights))
+    mark = fingerprint(telling_fields(config), task.fingerprint, glimpses, member.fingerprint(), source_of(config, weights))
     return Stage(folder / member.name, name=f"network {member.name}", fingerprint=mark)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,11 +215,12 @@ class _Run(Work):
     def _attention(self) -> Path:
         """Networks that learn where to look, with and without the sequences."""
         from nogs.attention.methods import Inputs, make_members
+        from nogs.attention.trainer import telling_fields
         from nogs.attention.training import STATE, train
         from nogs.posterior.imagenet import find_weights
 
         recipe, task, folder = self.recipe, self.task, self.run / "attention"
-        fields = recipe.attention.model_dump(mode="json", exclude={"save_every", "weights", "cache"})
+        fields = telling_fields(recipe.attention)
         for method in self.settings.methods:
             inputs = {"from the sequences": self.ledger.mark("sequences")} if method.startswith("ps-") else {}
             if self.enter(f"attention/{method}", {"attention": fields, **inputs, **self.common(seed=False)}):
@@ -255,9 +256,25 @@ class _Run(Work):
                 f"  {place.relative_to(folder).as_posix()}: {found['best']['accuracy']['test']['accuracy']:.1%} of the "
                 f"test images right (the most common class {found['majority_class_accuracy']:.1%})"
             )
+        self._glimpses(folders)
         for verdict in verdicts(folders, out=folder / "verdict.json"):
             self.tell(f"  {verdict}")
         return folder
+
+    def _glimpses(self, folders: Sequence[Path]) -> None:
+        """What each network would have answered after fewer glimpses, for those who stop early."""
+        from nogs.attention.store import load_network
+        from nogs.model.stopping import FILE, accuracy_by_glimpses, write_accuracy_by_glimpses
+
+        for place in folders:
+            if (place / FILE).is_file():
+                continue
+            path = place / "best-accuracy.safetensors"
+            networks, about = load_network(path, device=self.device)
+            found = accuracy_by_glimpses(
+                networks, about, self.task, trajectories=self.recipe.attention.trajectories
+            )
+            write_accuracy_by_glimpses(path, found)
 
     def _report(self) -> Path:
         """One page about all of it."""

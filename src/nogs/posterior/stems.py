@@ -52,6 +52,7 @@ class ConvStem(nn.Module):
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        _channels_last(self.layers)
 
     def forward(self, glimpses: UInt8[Tensor, "M g g 3"]) -> Float[Tensor, "M n D"]:
         """Tokens in row-major order."""
@@ -77,6 +78,7 @@ class VGGStem(nn.Module):
             )
         channels = next(layer.out_channels for layer in reversed(self.features) if isinstance(layer, nn.Conv2d))
         self.project = nn.Conv2d(channels, width, size // stride, stride=size // stride)
+        _channels_last(self.features, self.project)
         self.known = {f"features.{name}" for name in every.state_dict()}
         self.known |= {f"classifier.{n}.{part}" for n in (0, 3, 6) for part in ("weight", "bias")}
 
@@ -88,6 +90,12 @@ class VGGStem(nn.Module):
     def forward(self, glimpses: UInt8[Tensor, "M g g 3"]) -> Float[Tensor, "M n D"]:
         """Tokens in row-major order."""
         return self.project(self.features(self.normalise(glimpses).permute(0, 3, 1, 2))).flatten(2).mT
+
+
+def _channels_last(*modules: nn.Module) -> None:
+    """Lay the weights out as the glimpses are, which saves convolutions a turn of their input and output."""
+    for module in modules:
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def make_stem(config: PosteriorConfig, *, glimpse: int) -> LinearStem | ConvStem | VGGStem:
