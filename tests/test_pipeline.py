@@ -87,12 +87,22 @@ def test_every_stage_leaves_its_product(finished):
         "posterior/posterior.safetensors", "posterior/evaluation.json", "bank/codes", "bank/evaluation/validation.json",
         "bank/evaluation/completions.png", "sequences/sequences.jsonl", "sequences/maps.safetensors",
         "attention/ram/seed-0/evaluation.json", "attention/ps-nogs/seed-0/evaluation.json",
+        "attention/ram/seed-0/accuracy-by-glimpses.json", "attention/ps-nogs/seed-0/accuracy-by-glimpses.json",
     ):  # fmt: skip
         assert (run / name).exists(), name
     assert recipe(run / "recipe.yaml") == tiny()
     sequences = load(run / "sequences")
     assert sequences.ids == load_task(tiny().data).splits["annotate"]
     assert sequences.locations.shape == (6, 4, 2)
+
+
+def test_accuracy_after_the_last_glimpse_is_that_of_the_evaluation(finished):
+    for method in ("ram", "ps-nogs"):
+        folder = finished[0] / "attention" / method / "seed-0"
+        test = read_json(folder / "evaluation.json")["best"]["accuracy"]["test"]
+        found = read_json(folder / "accuracy-by-glimpses.json")["policies"]
+        assert found["sample"]["accuracy"][-1] == pytest.approx(test["accuracy"], abs=1e-6)
+        assert found["argmax"]["accuracy"][-1] == pytest.approx(test["greedy_accuracy"], abs=1e-6)
 
 
 def test_a_stage_is_announced_with_its_time(finished):

@@ -62,6 +62,27 @@ def test_losses_are_those_of_a_loop_over_images(reward, partly, bonus):
         assert losses.total[m].item() == pytest.approx(total / 5, rel=1e-5)
 
 
+def test_class_weights_scale_the_cross_entropy_of_their_class_and_nothing_else():
+    rollout, labels, supervised = random_rollout()
+    weights = torch.tensor([[2.0, 0.5, 1.0, 3.0], [1.0, 0.25, 4.0, 0.1]])
+    plain = objective(rollout, labels, supervised=supervised)
+    found = objective(rollout, labels, supervised=supervised, class_weights=weights)
+    (gradient,) = torch.autograd.grad(found.classification.sum(), rollout.logits, retain_graph=True)
+    for m in range(2):
+        loss = 0.0
+        for b in range(5):
+            logits = rollout.logits[m, b].detach().double().numpy()
+            p = np.exp(logits) / np.exp(logits).sum()
+            label = int(labels[m, b])
+            weight = weights[m, label].item()
+            loss -= weight * math.log(p[label]) / 5
+            expected = weight * (p - np.eye(4)[label]) / 5
+            np.testing.assert_allclose(gradient[m, b].numpy(), expected, rtol=1e-4, atol=1e-6)
+        assert found.classification[m].item() == pytest.approx(loss, rel=1e-5)
+    for name in ("reinforce", "baseline", "supervision", "reward"):
+        assert torch.equal(getattr(found, name), getattr(plain, name)), name
+
+
 def test_without_sequences_it_is_ram():
     rollout, labels, supervised = random_rollout()
     ram = objective(rollout, labels, supervised=None, weight=64.0)

@@ -83,6 +83,24 @@ def test_loss_is_that_of_following_the_drawn_locations():
     assert made.loss.item() == pytest.approx(loss.item(), rel=1e-5)
 
 
+def test_balanced_loss_is_the_weighted_mean_over_the_batch():
+    made = trainer(toy_task(), pretrain_flip=False, class_weights="balanced")
+    made.cohort.start_epoch(0)
+    batch = made.cohort.draw(torch.tensor(0))
+    rollout = made.networks(made.cohort.images, batch.rows, forced=made.draw(batch.uniforms))
+    logits, labels = rollout.logits[0].detach().double(), batch.labels[0].tolist()
+    weights = made.cohort.balanced_weights()[0].tolist()
+    losses = [weights[label] * (row.logsumexp(-1) - row[label]).item() for row, label in zip(logits, labels)]
+    made.step()
+    assert made.loss.item() == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_pretraining_with_other_class_weights_is_not_taken_for_it(tmp_path):
+    run(tmp_path, pretrain_epochs=1)
+    with pytest.raises(InputError, match="pretraining/heuristic/seed-0"):
+        run(tmp_path, pretrain_epochs=1, class_weights="balanced")
+
+
 def test_locations_follow_the_distribution():
     task = toy_task()
     drawn = trainer(task).draw(torch.rand(200_000, generator=torch.Generator().manual_seed(0)))

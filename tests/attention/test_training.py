@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from nogs.attention.cohort import Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.store import load_network
 from nogs.attention.training import Trainer, train
+from nogs.attention.trunks import source_of
 from nogs.runtime.errors import InputError
+from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.metrics import read_metrics
 from toy_attention import PlainNetwork, advance, toy_sequences, toy_task
 
@@ -246,8 +249,8 @@ def test_network_that_never_was_sound_leaves_readable_json(tmp_path):
     assert "NaN" not in outcome
 
 
-@pytest.mark.parametrize("embedder", ["paper", "release"])
-def test_networks_side_by_side_train_as_they_do_alone(embedder):
+@pytest.mark.parametrize(("embedder", "class_weights"), [("paper", "none"), ("release", "none"), ("paper", "balanced")])
+def test_networks_side_by_side_train_as_they_do_alone(embedder, class_weights):
     """The first 20 steps agree to 1e-4 in float32."""
     task = toy_task(attributes=("Round", "Red"))
     sequences = toy_sequences(task, task.splits["train"][:10])
@@ -256,7 +259,7 @@ def test_networks_side_by_side_train_as_they_do_alone(embedder):
         Member("ps-nogs", seed=0, attribute="Red", sequences=sequences, weight=64.0),
         Member("ram", seed=5, attribute="Red"),
     ]
-    config = AttentionConfig(embedder=embedder, batch=8)
+    config = AttentionConfig(embedder=embedder, batch=8, class_weights=class_weights)
     trainer = Trainer(task, together, config=config, glimpses=3, device=CPU)
     advance(trainer, 20)
     for m, member in enumerate(together):
@@ -273,11 +276,14 @@ def test_networks_side_by_side_train_as_they_do_alone(embedder):
         assert moved > 1e-3
 
 
-def test_training_is_adam_on_the_total_loss():
+@pytest.mark.parametrize("class_weights", ["none", "balanced"])
+def test_training_is_adam_on_the_total_loss(class_weights):
     """Ten steps against torch's own layers, optimiser and losses written out."""
     task = toy_task()
     sequences = toy_sequences(task, task.splits["train"][:10])
-    config = AttentionConfig(batch=8, learning_rate=1e-3)
+    config = AttentionConfig(batch=8, learning_rate=1e-3, class_weights=class_weights)
+    counts = np.bincount(task.labels[task.rows("train")])
+    weights = 24 / (3 * counts) if class_weights == "balanced" else np.ones(3)
     trainer = Trainer(task, [Member("ps-nogs", sequences=sequences, weight=3.0)], config=config, glimpses=3, device=CPU)
     plain = PlainNetwork(trainer.networks)
     optimizer = torch.optim.Adam(plain.parameters(), lr=1e-3)
@@ -291,7 +297,7 @@ def test_training_is_adam_on_the_total_loss():
         loss = 0.0
         for b in range(8):
             label, logits = batch.labels[0, b], rollout.logits[0, b]
-            loss = loss - logits.log_softmax(0)[label]
+            loss = loss - float(weights[label]) * logits.log_softmax(0)[label]
             log_probability, baseline = rollout.log_probabilities[0, b], rollout.baselines[0, b]
             if batch.supervised[0, b]:
                 loss = loss - 3.0 * log_probability.sum()
@@ -322,6 +328,36 @@ def test_falling_supervision_reaches_zero_at_its_iteration(tmp_path):
     trainer.step = watched
     trainer.run(tmp_path)
     assert weights == [8, 6, 4, 2, 0, 0]
+
+
+def test_class_weights_are_part_of_the_recipe_unless_there_are_none(tmp_path):
+    folders = run(tmp_path)
+    mark = json.loads((folders[0] / "done.json").read_text())["fingerprint"]
+    fields = SMALL.model_dump(exclude={"save_every", "weights", "cache", "class_weights"})
+    task = toy_task()
+    assert mark == fingerprint(fields, task.fingerprint, 3, members(task)[0].fingerprint(), source_of(SMALL, "none"))
+    with pytest.raises(InputError, match="ram/seed-0"):
+        run(tmp_path, config=SMALL.model_copy(update={"class_weights": "balanced"}))
+
+
+def uneven_task():
+    """One image in eight has a middle that may be brighter: never saying so is right most often."""
+    task = toy_task(count=320, classes=2)
+    random = np.random.default_rng(1)
+    labels = (random.random(320) < 1 / 8).astype(np.int64)
+    images = random.integers(0, 120, task.images.shape, dtype=np.uint8)
+    images[labels == 1, 6:-6, 6:-6] += random.integers(0, 80, (int(labels.sum()), 1, 1, 1), dtype=np.uint8)
+    return replace(task, images=images, labels=labels, fingerprint="uneven")
+
+
+def test_balanced_weights_raise_the_balanced_accuracy_on_uneven_classes():
+    task, found = uneven_task(), {}
+    for kind in ("none", "balanced"):
+        config = SMALL.model_copy(update={"batch": 64, "hidden": 16, "class_weights": kind})
+        trainer = Trainer(task, [Member("ram"), Member("ram", seed=1)], config=config, glimpses=3, device=CPU)
+        advance(trainer, 120)
+        found[kind] = trainer.validate().scores()["balanced_accuracy"].mean().item()
+    assert found["balanced"] > found["none"] + 0.1
 
 
 def test_it_learns():

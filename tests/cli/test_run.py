@@ -124,7 +124,9 @@ def test_uneven_classes_are_said(tmp_path, capsys):
     for path in (tmp_path / "more" / "cat").iterdir():
         path.rename(tmp_path / "pictures" / "cat" / f"more-{path.name}")
     assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data"]) == 0
-    assert "note: The classes are uneven: of the training images " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "note: The classes are uneven: of the training images " in said
+    assert "or weight all classes alike with --attention.class-weights balanced." in said
 
 
 def test_pictures_smaller_than_what_they_are_prepared_at_are_enlarged_and_said(tmp_path, capsys):

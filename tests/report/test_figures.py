@@ -26,11 +26,14 @@ from nogs.report import (
     posterior_figure,
     scores_figure,
     sequences_figure,
+    stopping_figure,
     walk_through,
 )
 from nogs.report.drawing import COLOURS, UNSEEN, method_styles, observed_share
 from nogs.report.looking import step_shares
+from nogs.report.plates import mean_curves
 from nogs.report.rollouts import accuracy_by_glimpse, seen_by_glimpse, trace
+from nogs.supervision import centre_out_route, random_route
 from toy_attention import toy_sequences, toy_task
 
 GRID = Grid.spaced(image=24, glimpse=8, spacing=8)
@@ -240,6 +243,24 @@ def test_small_plots_draw_what_they_are_given():
     np.testing.assert_allclose(scores_figure(ways).axes[0].lines[0].get_ydata(), [2, 1])
 
 
+def test_stopping_early_is_drawn_by_glimpses_and_by_confidence():
+    policies = [
+        {
+            "accuracy": [0.2, 0.4, 0.6 + seed / 10],
+            "stopping": [
+                {"stop_at": at, "accuracy": at / 2 + seed / 5, "mean_glimpses": 1 + at + seed} for at in (0.8, 0.5)
+            ],
+        }
+        for seed in (0, 1)
+    ]
+    policies[1]["stopping"].append({"stop_at": 0.99, "accuracy": 1.0, "mean_glimpses": 3.0})
+    left, right = stopping_figure({"ram": mean_curves(policies)}).axes
+    np.testing.assert_allclose(left.lines[0].get_xydata(), [[1, 20], [2, 40], [3, 65]])
+    np.testing.assert_allclose(right.lines[0].get_xydata(), [[2, 35], [2.3, 50]])
+    np.testing.assert_allclose(right.lines[1].get_xydata(), [[3, 65]])
+    assert [text.get_text() for text in right.texts] == ["0.5", "0.8"]
+
+
 def test_methods_keep_their_colours_whoever_stands_beside_them():
     alone, beside = method_styles(["ps-nogs, weight 1"]), method_styles(["ram", "own", "ps-nogs, weight 64"])
     assert alone["ps-nogs, weight 1"]["color"] == beside["ps-nogs, weight 64"]["color"]
@@ -275,6 +296,19 @@ def test_trace_is_the_forward_pass_laid_open(network):
     np.testing.assert_array_equal(again.locations[0], found.locations[2])
     forced = trace(network, images, ids, locations=found.locations[::-1].copy())
     np.testing.assert_array_equal(forced.locations, found.locations[::-1])
+
+
+@pytest.mark.parametrize("route", [random_route, centre_out_route])
+def test_policy_of_a_network_with_a_route_is_that_route(route):
+    networks = Networks(Architecture(GRID, glimpses=3, labels=4, hidden=8, fixed=True), seeds=[3])
+    table = torch.from_numpy(route(GRID, glimpses=3))
+    networks.routes[0] = table
+    task = toy_task()
+    found = trace(networks, task.images[:5], task.ids[:5])
+    for n in range(5):
+        np.testing.assert_allclose(found.policies[n], table.exp().numpy(), atol=1e-6)
+    if route is centre_out_route:
+        np.testing.assert_array_equal(found.locations, table.argmax(-1).numpy()[None].repeat(5, 0))
 
 
 def test_accuracy_and_pixels_by_glimpse_are_counted(network):

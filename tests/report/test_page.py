@@ -13,6 +13,8 @@ import miniature
 from nogs.cli import main
 from nogs.data import load_task
 from nogs.report import page, write_report
+from nogs.report.headlines import Headline, headlines
+from nogs.report.methods import compared, learned_in
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 from nogs.sequences import load as load_sequences
@@ -119,6 +121,76 @@ def test_gallery_holds_the_sequences_their_maps_and_the_rollouts(report, whole_r
         kept = np.load(whole_run / "attention" / method / "seed-0" / "locations.npy")
         assert look["pixels"] == kept[0, 0].tolist()
         assert look["truth"] == task.space.names[task.labels[task.position[looks["images"][3]["id"]]]]
+
+
+def verdict(**changes):
+    """What `nogs run` says of a network of PS-NOGS beside RAM."""
+    given = {"method": "ps-nogs", "attribute": None, "seed": 0, "reference": "ram", "reference_iterations": 6}
+    return {**given, "iterations": 2, "sentence": "PS-NOGS was compared.", **changes}
+
+
+@pytest.mark.parametrize(
+    ("found", "number", "what"),
+    [
+        (
+            [verdict(), verdict(seed=1, iterations=4, reference_iterations=4)],
+            "3",
+            "iterations until ps-nogs is as accurate on the validation images as ram in the end (5)",
+        ),
+        (
+            [verdict(), verdict(seed=1, iterations=None)],
+            "1 of 2",
+            "networks of ps-nogs were as accurate on the validation images as ram in the end within 6 iterations",
+        ),
+        (
+            [verdict(iterations=None)],
+            "never",
+            "within 6 iterations was ps-nogs as accurate on the validation images as ram in the end",
+        ),
+        (
+            [verdict(method="ps-h1", iterations=None), verdict(iterations=4)],
+            "4",
+            "iterations until ps-nogs is as accurate on the validation images as ram in the end (6)",
+        ),
+    ],
+)
+def test_headline_says_what_the_verdict_found(whole_run, tmp_path, found, number, what):
+    run = tmp_path / "run"
+    shutil.copytree(whole_run, run)
+    (run / "attention" / "verdict.json").write_text(json.dumps({"verdicts": found}))
+    read = page.read_run(run)
+    comparison = compared(learned_in([read]))
+    shown = headlines(read, comparison, link=lambda path: path.name, comparison_file=run / "comparison.json")
+    assert Headline(number, what, "verdict.json") in shown
+    assert "comparison.json" not in [one.href for one in shown[1:]]
+
+
+@pytest.mark.parametrize(
+    ("never", "number", "what"),
+    [
+        (0, "4", "iterations until ps-nogs, weight 1 is as good as ram at its best (5)"),
+        (1, "1 of 2", "networks of ps-nogs, weight 1 were as good as ram at its best within 6 iterations"),
+        (2, "never", "within 6 iterations was ps-nogs, weight 1 as good as ram at its best"),
+    ],
+)
+def test_headline_without_a_verdict_does_not_take_never_for_the_horizon(whole_run, never, number, what):
+    read = page.read_run(whole_run)
+    comparison = compared(learned_in([read]))
+    for method, when in (("ram", 5.0), ("ps-nogs, weight 1", 4.0)):
+        comparison["methods"][method]["mean"]["reached"] = (when, when, when)
+    comparison["methods"]["ps-nogs, weight 1"]["never_reached"] = never
+    file = whole_run / "comparison.json"
+    shown = headlines(read, comparison, link=lambda path: path.name, comparison_file=file)
+    assert Headline(number, what, "comparison.json") in shown
+
+
+def test_accuracy_by_glimpses_is_shown_where_it_was_measured(whole_run, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(whole_run, run)
+    assert main(["stopping", str(run), "--network", "ps-nogs/seed-1", "--trajectories", "1"]) == 0
+    found = Found(write_report([run], out=tmp_path / "page.html", device="cpu"))
+    assert "figure-stopping" in found.ids
+    assert any(link.endswith("ps-nogs/seed-1/accuracy-by-glimpses.json") for link in found.links)
 
 
 def test_commands_of_the_page_name_what_was_done(report, whole_run):

@@ -91,8 +91,8 @@ class Cohort:
 
     def balanced_weights(self) -> Float[Tensor, "M K"]:
         """Of each network's classes, N / (K n): n of the N training images have the class, K classes occur in them."""
-        shown = torch.nn.functional.one_hot(self.labels[:, self.training], self.classes)
-        counts = shown.sum(1)
+        shown = self.labels[:, self.training]
+        counts = shown.new_zeros(len(shown), self.classes).scatter_add_(1, shown, torch.ones_like(shown))
         occurring = (counts > 0).sum(1, keepdim=True)
         # a class that never occurs gets the weight of one that occurs once; nothing asks for it
         return len(self.training) / (occurring * counts.clamp(min=1)).float()

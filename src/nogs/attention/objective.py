@@ -43,9 +43,9 @@ def objective(
 ) -> Losses:
     """Negative lower bound on Eq. 8 for one batch.
 
-    Every image: cross-entropy of its label, times its class's weight where there are any. Unsupervised images: REINFORCE, the reward less a learned baseline, for
-    each glimpse. Supervised images (whose sequence the rollout followed): log-likelihood of the sequence, times
-    `weight`. Without `supervised` this is RAM.
+    Every image: cross-entropy of its label, times its class's weight where there are `class_weights`. Unsupervised
+    images: REINFORCE, the reward less a learned baseline, for each glimpse. Supervised images (whose sequence the
+    rollout followed): log-likelihood of the sequence, times `weight`. Without `supervised` this is RAM.
     """
     cross_entropy = F.cross_entropy(rollout.logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
     if class_weights is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+
 import torch
 
 from nogs.attention.bounds import whole_images
@@ -106,5 +107,7 @@ def check_state(path: Path, mark: str) -> None:
 
 
 def _stage(member: Member, task: Task, config: AttentionConfig, glimpses: int, folder: Path, weights: str) -> Stage:
-    mark = fingerprint(telling_fields(config), task.fingerprint, glimpses, member.fingerprint(), source_of(config, weights))
+    mark = fingerprint(
+        telling_fields(config), task.fingerprint, glimpses, member.fingerprint(), source_of(config, weights)
+    )
     return Stage(folder / member.name, name=f"network {member.name}", fingerprint=mark)

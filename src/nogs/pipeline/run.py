@@ -271,9 +271,7 @@ class _Run(Work):
                 continue
             path = place / "best-accuracy.safetensors"
             networks, about = load_network(path, device=self.device)
-            found = accuracy_by_glimpses(
-                networks, about, self.task, trajectories=self.recipe.attention.trajectories
-            )
+            found = accuracy_by_glimpses(networks, about, self.task, trajectories=self.recipe.attention.trajectories)
             write_accuracy_by_glimpses(path, found)
 
     def _report(self) -> Path:

@@ -28,7 +28,8 @@ RECIPE = Recipe(
         validate_every=400,
     ),
     bank=BankConfig(count=100_000),
-    completion=CompletionConfig(least_effective=40),
+    # the paper's v alone leaves a handful of completions of a bank of this size
+    completion=CompletionConfig(proposal="tuned", least_effective=80),
     design=DesignConfig(images=120, stride=4, batch=8192),
     attention=AttentionConfig(),
 )

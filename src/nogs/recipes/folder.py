@@ -42,7 +42,9 @@ RECIPE = Recipe(
         iterations=20_000,
     ),
     bank=BankConfig(count=20_000),
-    completion=CompletionConfig(proposal="tuned", temperatures=(40.0, 80.0), proposal_reach=0, exact_reach=2),
+    completion=CompletionConfig(
+        proposal="tuned", temperatures=(40.0, 80.0), least_effective=30, proposal_reach=0, exact_reach=2
+    ),
     design=DesignConfig(),
     attention=AttentionConfig(),
 )

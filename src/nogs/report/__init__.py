@@ -11,7 +11,14 @@ from nogs.report.learning import convergence_figure, curves_figure
 from nogs.report.looking import heatmaps_figure, mean_image
 from nogs.report.maps import epe_figure
 from nogs.report.page import write_report
-from nogs.report.quality import effective_figure, pixels_figure, policy_figure, posterior_figure, scores_figure
+from nogs.report.quality import (
+    effective_figure,
+    pixels_figure,
+    policy_figure,
+    posterior_figure,
+    scores_figure,
+    stopping_figure,
+)
 from nogs.report.supervision import sequences_figure
 from nogs.report.walk import boed_figure, walk_through
 
@@ -32,6 +39,7 @@ __all__ = [
     "posterior_figure",
     "scores_figure",
     "sequences_figure",
+    "stopping_figure",
     "walk_through",
     "write_report",
 ]

@@ -15,6 +15,8 @@ from nogs.attention.comparison import Learned
 from nogs.attention.comparison import read_run as read_networks
 from nogs.data.config import DataConfig
 from nogs.design.annotation import FIRST, MAPS
+from nogs.model.stopping import FILE as BY_GLIMPSES
+from nogs.model.stopping import FORMAT
 from nogs.posterior.training import FILE as POSTERIOR
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_array, load_tensors, read_json, read_yaml
@@ -52,6 +54,11 @@ class Network:
         """Top-left pixels `[n, S, T, 2]` on the test images, if they were kept."""
         path = self.folder / "locations.npy"
         return load_array(path).astype(np.int64) if path.is_file() else None
+
+    def by_glimpses(self) -> Mapping[str, Any] | None:
+        """Its accuracy after fewer glimpses, if that was measured."""
+        found = _first(self.folder / BY_GLIMPSES)
+        return found if found is not None and found.get("format") == FORMAT else None
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class Run:
     sequences: tuple[SequenceSet, ...]
     networks: tuple[Network, ...]
     scores: Mapping[Path, Mapping[str, Any]]
-    verdicts: tuple[str, ...]
+    verdicts: tuple[Mapping[str, Any], ...]
     stages: Mapping[Path, Mapping[str, Any]]
 
     @property
@@ -223,9 +230,9 @@ def _kind(sequences: Sequences) -> str:
     return "released" if "release" in str(sequences.provenance.get("source", "")) else "given"
 
 
-def _verdicts(path: Path) -> tuple[str, ...]:
-    """Sentences of `nogs run` about whether the sequences helped."""
-    return tuple(one["sentence"] for one in (_first(path) or {}).get("verdicts", ()))
+def _verdicts(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """What `nogs run` found about whether the sequences helped."""
+    return tuple((_first(path) or {}).get("verdicts", ()))
 
 
 def _scores(folder: Path) -> dict[Path, Mapping[str, Any]]:

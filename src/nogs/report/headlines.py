@@ -63,15 +63,69 @@ def _networks(run: Run, comparison: Mapping[str, Any] | None, link: Link, compar
         Headline(accuracy, f"test accuracy of {best}{several} (majority class {majority})", home),
         Headline(seen, f"of an image's pixels seen{_sharp(run)}", link(own[0].folder / "evaluation.json")),
     ]
-    if comparison is not None and len(comparison["methods"]) > 1:
-        reference = comparison["reference"]
-        reached = {method: found["mean"]["reached"][0] for method, found in comparison["methods"].items()}
-        others = [method for method, value in reached.items() if method != reference and math.isfinite(value)]
-        if others and math.isfinite(reached[reference]):
-            fastest = min(others, key=reached.__getitem__)
-            what = f"iterations until {fastest} is as good as {reference} at its best ({reached[reference]:,.0f})"
-            out.append(Headline(f"{reached[fastest]:,.0f}", what, link(comparison_file)))
+    if run.verdicts:
+        out += _race(_by_verdicts(run.verdicts), _horizon(run), link(run.folder / "attention" / "verdict.json"))
+    elif comparison is not None:
+        out += _race(_by_comparison(comparison), _horizon(run), link(comparison_file))
     return out
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """How many of a method's networks reached what the reference had reached, and when on average."""
+
+    method: str
+    goal: str
+    networks: int
+    reached: int
+    mean: float  # iterations; NaN where not all reached it
+    own: float  # iterations that the reference took itself
+
+
+def _by_verdicts(verdicts: Sequence[Mapping[str, Any]]) -> list[_Reached]:
+    """By the accuracy that the reference ended with, as `verdict.json` has it."""
+    out = []
+    for method in dict.fromkeys(one["method"] for one in verdicts):
+        own = [one for one in verdicts if one["method"] == method]
+        goal = f"as accurate on the validation images as {own[0]['reference']} in the end"
+        when, other = (
+            [np.nan if one[name] is None else one[name] for one in own]
+            for name in ("iterations", "reference_iterations")
+        )
+        reached = int(np.isfinite(when).sum())
+        out.append(_Reached(method, goal, len(own), reached, float(np.mean(when)), float(np.mean(other))))
+    return out
+
+
+def _by_comparison(comparison: Mapping[str, Any]) -> list[_Reached]:
+    """By the reference's best NLL; there, networks that never reached it count with the horizon."""
+    reference, out = comparison["reference"], []
+    took = comparison["methods"][reference]["mean"]["reached"][0]
+    for method, found in comparison["methods"].items():
+        mean, never = found["mean"]["reached"][0], found["never_reached"]
+        if method != reference and math.isfinite(mean):  # NaN: it has no partner, or failed
+            number = found["networks"]
+            goal = f"as good as {reference} at its best"
+            out.append(_Reached(method, goal, number, number - never, math.nan if never else mean, took))
+    return out
+
+
+def _race(methods: Sequence[_Reached], horizon: int, href: str) -> list[Headline]:
+    """When the fastest method reached the reference; where it never or not always did, that."""
+    if not methods:
+        return []
+    first = min(methods, key=lambda one: (-one.reached / one.networks, one.mean))
+    if not first.reached:
+        return [Headline("never", f"within {horizon:,} iterations was {first.method} {first.goal}", href)]
+    if first.reached < first.networks:
+        what = f"networks of {first.method} were {first.goal} within {horizon:,} iterations"
+        return [Headline(f"{first.reached} of {first.networks}", what, href)]
+    took = f" ({first.own:,.0f})" if math.isfinite(first.own) else ""
+    return [Headline(f"{first.mean:,.0f}", f"iterations until {first.method} is {first.goal}{took}", href)]
+
+
+def _horizon(run: Run) -> int:
+    return max(network.learned.iterations[-1] for network in run.networks)
 
 
 def _sharp(run: Run) -> str:

@@ -160,7 +160,7 @@ class _Page:
             "prefix": prefix,
             "about": _about(run, task),
             "headlines": headlines(run, comparison, link=self.link, comparison_file=file),
-            "verdicts": [] if len(run.verdicts) > 8 else run.verdicts,
+            "verdicts": [one["sentence"] for one in run.verdicts] if len(run.verdicts) <= 8 else [],
             "verdicts_href": self.link(run.folder / "attention" / "verdict.json"),
             "absent": _absent(run, task),
             "first_tables": first,

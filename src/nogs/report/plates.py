@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,12 @@ import torch
 from nogs.attention.cohort import Member, member_labels
 from nogs.attention.store import load_network
 from nogs.data.task import Task
+from nogs.model.stopping import FILE as BY_GLIMPSES
 from nogs.report.contents import Network, Run
 from nogs.report.learning import convergence_figure, curves_figure
 from nogs.report.looking import heatmaps_figure, mean_image
 from nogs.report.methods import chosen_networks, compared, learned_in, ordered
-from nogs.report.quality import pixels_figure, policy_figure
+from nogs.report.quality import pixels_figure, policy_figure, stopping_figure
 from nogs.report.rollouts import accuracy_by_glimpse, seen_by_glimpse, trace
 from nogs.runtime.device import pick_device
 
@@ -49,7 +50,7 @@ class NetworkPlates:
     def plates(self) -> Iterator[Plate]:
         """Every one that the run has the means for."""
         yield from learning_plates([self.run])
-        for make in (self._looking, self._pixels, self._policy):
+        for make in (self._looking, self._pixels, self._stopping, self._policy):
             yield from make()
 
     def _looking(self) -> Iterator[Plate]:
@@ -116,6 +117,25 @@ class NetworkPlates:
             (self.run.folder / "attention",),
         )
 
+    def _stopping(self) -> Iterator[Plate]:
+        curves: dict[str, list[Mapping[str, Any]]] = {}
+        sources = []
+        for network in self.run.networks:
+            found = network.by_glimpses()
+            if found is not None:
+                curves.setdefault(network.method, []).append(found["policies"]["sample"])
+                sources.append(network.folder / BY_GLIMPSES)
+        if curves:
+            yield Plate(
+                "stopping",
+                "Stopping early",
+                "Accuracy on the test images after each glimpse, and when the look ends as soon as the network is as "
+                "sure as the number beside a point says; rings are all glimpses. Mean over a method's networks, "
+                "locations drawn from the policy. The networks are trained to answer after the last glimpse.",
+                stopping_figure({method: mean_curves(all_) for method, all_ in ordered(curves).items()}),
+                tuple(sources) if len(sources) <= 4 else (self.run.folder / "attention",),
+            )
+
     def _policy(self) -> Iterator[Plate]:
         entropies: dict[str, list[list[float]]] = {}
         for network in self.run.networks:
@@ -164,6 +184,20 @@ def learning_plates(runs: Sequence[Run]) -> Iterator[Plate]:
             convergence_figure(comparison, networks),
             sources,
         )
+
+
+def mean_curves(policies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over networks of what `accuracy-by-glimpses.json` says of a policy, at the confidences that all have."""
+    by_confidence = [{one["stop_at"]: one for one in policy["stopping"]} for policy in policies]
+    common = sorted(set.intersection(*(set(one) for one in by_confidence)))
+    return {
+        "accuracy": np.mean([policy["accuracy"] for policy in policies], 0).tolist(),
+        "stopping": [
+            {"stop_at": at}
+            | {name: float(np.mean([one[at][name] for one in by_confidence])) for name in ("accuracy", "mean_glimpses")}
+            for at in common
+        ],
+    }
 
 
 def stored_locations(network: Network, task: Task, ids: Sequence[str]) -> np.ndarray | None:

@@ -20,6 +20,8 @@ POSTERIOR = {
     "calibration_error": "calibration error",
 }
 SCORES = {"entropy": "entropy (nats)", "cross_entropy": "cross-entropy (nats)", "accuracy": "accuracy (%)"}
+_NAMED = (0.5, 0.8, 0.95, 0.99)
+"""Confidences that are written beside their points."""
 
 
 def posterior_figure(tables: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
@@ -119,6 +121,31 @@ def pixels_figure(
     axes.set(xlabel="pixels seen (%)", ylabel="accuracy (%)")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def stopping_figure(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """What fewer glimpses cost: accuracy after each, and with a confidence that ends the look.
+
+    `curves` holds for each name a policy of `accuracy-by-glimpses.json`.
+    """
+    figure = new_figure(10, 3.6)
+    left, right = figure.subplots(1, 2, sharey=True)
+    styles = method_styles(curves)
+    for name, found in curves.items():
+        style: dict[str, Any] = {**styles[name], "linewidth": 1.6, "markersize": 5}
+        accuracy = _percent("accuracy", found["accuracy"])
+        left.plot(range(1, len(accuracy) + 1), accuracy, label=name, **style)
+        sure = sorted(found["stopping"], key=lambda one: one["stop_at"])
+        at = [one["mean_glimpses"] for one in sure], _percent("accuracy", [one["accuracy"] for one in sure])
+        right.plot(*at, **style)
+        right.plot(len(accuracy), accuracy[-1], color=style["color"], marker="o", markersize=9, markerfacecolor="none")
+        for one, x, y in zip(sure, *at):
+            if one["stop_at"] in _NAMED:
+                right.annotate(f"{one['stop_at']:g}", (x, y), (4, -10), textcoords="offset points", fontsize=7.5)
+    _by_glimpses(left, "accuracy (%)")
+    _by_glimpses(right, "", label="mean glimpses, stopped when sure")
+    left.legend(frameon=False, fontsize=8.5)
     return figure
 
 
