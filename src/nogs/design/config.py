@@ -66,4 +66,4 @@ class DesignConfig(BaseModel):
 
     def batch_on(self, device_type: str) -> int:
         """Evaluations at once on a kind of device."""
-        return self.batch or (1 << 14 if device_type == "cuda" else 512)
+        return self.batch or (96 * 168 if device_type == "cuda" else 512)

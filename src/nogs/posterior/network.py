@@ -257,11 +257,14 @@ class NetworkPosterior:
     def _chunks(
         self, number: int, *, size: int | None = None, padded: bool = True
     ) -> Iterator[tuple[Int[Tensor, " B"], int]]:
-        """Rows of each chunk and how many of them count; if `padded`, as for a compiled network, all are full."""
-        size = size or self.chunk
+        """Rows of each chunk and how many of them count; if `padded`, as for a compiled network, all are full.
+
+        On a GPU their number has many divisors, so that attention finds rows that go together.
+        """
+        size, unit = size or self.chunk, 96 if self.device.type == "cuda" else 1
         for start in range(0, number, size):
             keep = min(size, number - start)
-            rows = torch.arange(size if padded else keep, device=self.device)
+            rows = torch.arange(size if padded else min(size, -(-keep // unit) * unit), device=self.device)
             yield (start + rows).clamp(max=number - 1), keep
 
     @contextmanager
