@@ -158,7 +158,6 @@ def test_part_of_the_images_can_be_chosen(place, tmp_path):
         (["--images", "4000"], "has no image with the id '4000'"),
         (["--bank", "nowhere"], "nowhere holds no finished bank; build one with nogs bank build"),
         (["--workers", "0"], "--workers must be at least 1"),
-        (["--design.batch", "100"], "batch must be a power of two, but is 100"),
     ],
 )
 def test_mistake_is_one_sentence_and_nothing_is_written(place, tmp_path, capsys, extra, sentence):
