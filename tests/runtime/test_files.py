@@ -97,11 +97,12 @@ def test_safetensors_failure_is_told_in_the_same_words(tmp_path, monkeypatch):
     from safetensors import SafetensorError
 
     def fail(*_):
-        raise SafetensorError("I/O error: No space left on device")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("safetensors.torch.save_file", fail)
     with pytest.raises(
-        InputError, match=r"^Cannot write .*w\.safetensors .*No space left on device.*choose another folder"
+        InputError,
+        match=r"^Cannot write .*w\.safetensors \(No space left on device\): free some space or choose another folder",
     ):
         files.save_tensors(tmp_path / "w.safetensors", {"a": torch.zeros(1)})
 
@@ -184,10 +185,18 @@ def test_yaml_keeps_order_and_plain_values(tmp_path):
             r"^.*f is not valid YAML \(line 1, .*could not determine",
         ),
         (files.load_tensors, None, r"^There is no file .*f; check the path\.$"),
-        (files.load_tensors, b"not tensors", r"^.*f is not a whole safetensors file \(.*\); write it again\.$"),
+        (
+            files.load_tensors,
+            b"not tensors",
+            r"^.*f is not a whole safetensors file \(.*\); delete it and make it again\.$",
+        ),
         (files.load_array, None, r"^There is no file .*f; check the path\.$"),
-        (files.load_array, b"", r"^.*f is not a whole \.npy file of numbers; write it again\.$"),
-        (files.load_array, b"\x80\x04K\x01.", r"^.*f is not a whole \.npy file of numbers; write it again\.$"),
+        (files.load_array, b"", r"^.*f is not a whole \.npy file of numbers; delete it and make it again\.$"),
+        (
+            files.load_array,
+            b"\x80\x04K\x01.",
+            r"^.*f is not a whole \.npy file of numbers; delete it and make it again\.$",
+        ),
     ],
 )
 def test_unreadable_file_is_named_in_one_sentence(tmp_path, read, content, sentence):

@@ -223,10 +223,12 @@ class Trainer:
         """Stop with a sentence if any loss became NaN."""
         if self.failed:
             m, iteration = next(iter(self.failed.items()))
-            more = f" (and {len(self.failed) - 1} other networks)" if len(self.failed) > 1 else ""
+            others = len(self.failed) - 1
+            more = f" (and {others} other network{'s' * (others > 1)})" if others else ""
             raise InputError(
                 f"The loss of {self.members[m].name!r}{more} was not a finite number by iteration {iteration}; the "
-                "best networks before that are kept in its folder; lower --attention.learning-rate, in another --out."
+                "best networks before that are kept in its folder; lower --attention.learning-rate: nogs run then goes "
+                "on here, nogs train needs another --out."
             )
 
 

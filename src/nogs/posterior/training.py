@@ -79,7 +79,8 @@ def train_posterior(
         kept = "the best network before that is kept" if found else "no network is kept"
         raise InputError(
             f"The posterior's loss was not a finite number by iteration {trainer.failed}; {kept}; lower "
-            "--posterior.learning-rate or set --posterior.clip 1, and use another --out."
+            "--posterior.learning-rate or set --posterior.clip 1: nogs run then goes on here, nogs posterior train "
+            "needs another --out."
         )
     if not found:
         raise InputError("The posterior's time was over before its pretraining; raise --posterior.seconds.")

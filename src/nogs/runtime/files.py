@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -94,7 +95,9 @@ def read_json(path: str | Path) -> Any:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f"{path} is not valid JSON ({where}: {error.msg}); mend it or write it again.") from error
+        raise InputError(
+            f"{path} is not valid JSON ({where}: {error.msg}); mend it, or delete it and make it again."
+        ) from error
 
 
 def write_yaml(path: str | Path, obj: Any) -> None:
@@ -137,7 +140,9 @@ def save_tensors(
         try:
             save_file(whole, str(temporary), dict(metadata) if metadata else None)
         except SafetensorError as error:
-            raise OSError(str(error)) from error
+            number = re.search(r"os error (\d+)", str(error))  # what the operating system said, if it did
+            code = int(number[1]) if number else errno.EIO
+            raise OSError(code, os.strerror(code) if number else str(error)) from error
         temporary.chmod(mode)
 
 
@@ -153,7 +158,7 @@ def load_tensors(
     except OSError as error:
         raise InputError(_unreadable(path, error)) from error
     except SafetensorError as error:
-        raise InputError(f"{path} is not a whole safetensors file ({error}); write it again.") from error
+        raise InputError(f"{path} is not a whole safetensors file ({error}); delete it and make it again.") from error
 
 
 def save_array(path: str | Path, array: np.ndarray) -> None:
@@ -173,7 +178,7 @@ def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
     except OSError as error:
         raise InputError(_unreadable(path, error)) from error
     except (ValueError, EOFError) as error:
-        raise InputError(f"{path} is not a whole .npy file of numbers; write it again.") from error
+        raise InputError(f"{path} is not a whole .npy file of numbers; delete it and make it again.") from error
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(f"{path} is an archive of arrays, not one .npy array.")
