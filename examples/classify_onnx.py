@@ -20,13 +20,14 @@ arguments = parser.parse_args()
 
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
-session = onnxruntime.InferenceSession(arguments.model, options, providers=["CPUExecutionProvider"])
-about = session.get_modelmeta().custom_metadata_map
-grid, labels, scales = json.loads(about["grid"]), json.loads(about["labels"]), int(about["scales"])
+try:
+    session = onnxruntime.InferenceSession(arguments.model, options, providers=["CPUExecutionProvider"])
+    about = session.get_modelmeta().custom_metadata_map
+    grid, labels, scales = json.loads(about["grid"]), json.loads(about["labels"]), int(about["scales"])
+except Exception as error:  # onnxruntime's have no class in common
+    raise SystemExit(f"The model {arguments.model} can't be used ({error}); give a file of nogs export.") from None
 side, size = grid["glimpse"], (grid["width"], grid["height"])
-first_state, first_locations = (
-    np.frombuffer(base64.b64decode(about[name]), "<f4")[None] for name in ("initial_state", "initial_locations")
-)
+first = [np.frombuffer(base64.b64decode(about[f"initial_{name}"]), "<f4")[None] for name in ("state", "locations")]
 random = None if arguments.sample is None else np.random.default_rng(arguments.sample)
 
 
@@ -36,23 +37,23 @@ def read(image, row, column):
     for factor in (2**scale for scale in range(scales)):
         top, left = (pixel - (side * factor - side) // 2 for pixel in (row, column))
         wide = np.asarray(image.crop((left, top, left + side * factor, top + side * factor)), np.float32)
-        wide = wide.reshape(side, factor, side, factor, 3)
-        parts.append(wide.mean((1, 3)).round().astype(np.uint8))
+        parts.append(wide.reshape(side, factor, side, factor, 3).mean((1, 3)).round().astype(np.uint8))
     return np.concatenate(parts, -1)[None]
 
 
 for name in arguments.pictures:
-    with Image.open(name) as opened:
-        upright = ImageOps.exif_transpose(opened).convert("RGB")
-        fit = {"crop": ImageOps.fit, "pad": ImageOps.pad, "stretch": Image.Image.resize}[about["fit"]]
-        image = fit(upright, size, Image.Resampling.LANCZOS)
-    state, locations, looked = first_state, first_locations, []
+    try:
+        upright = ImageOps.exif_transpose(Image.open(name)).convert("RGB")
+    except OSError as error:
+        raise SystemExit(f"The picture {name} can't be read ({error}); check its path.") from None
+    fit = {"crop": ImageOps.fit, "pad": ImageOps.pad, "stretch": Image.Image.resize}[about["fit"]]
+    image = fit(upright, size, Image.Resampling.LANCZOS)
+    state, locations, looked = *first, []
     for _ in range(int(about["glimpses"])):
         p = locations[0].astype(float)
         index = int(p.argmax() if random is None else random.choice(len(p), p=p / p.sum()))
-        row, column = grid["rows"][index // len(grid["columns"])], grid["columns"][index % len(grid["columns"])]
-        looked.append((row, column))
-        inputs = {"state": state, "patch": read(image, row, column), "location": np.array([index])}
+        looked.append((grid["rows"][index // len(grid["columns"])], grid["columns"][index % len(grid["columns"])]))
+        inputs = {"state": state, "patch": read(image, *looked[-1]), "location": np.array([index])}
         state, said, locations = session.run(["next_state", "labels", "locations"], inputs)
         if said.max() >= arguments.stop_at:
             break

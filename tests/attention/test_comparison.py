@@ -47,6 +47,12 @@ def test_a_network_that_never_reaches_the_reference_counts_with_the_horizon():
     found = compare([network(), network("ps", nll=(0.6, 0.6, 0.5, 0.45))], resamples=10)
     assert found["methods"]["ps"]["never_reached"] == 1
     assert found["methods"]["ps"]["mean"]["reached"][0] == 400
+    head, _, _, ps, less, _ = [[cell.strip() for cell in line.split("|")] for line in table(found).splitlines()]
+    column = head.index("reached (NLL)")
+    assert (ps[column], less[column]) == ("never within 400", "> +0")
+    assert "| > 400 |" in tasks_table(found)
+    found = compare([network(seed=s) for s in (0, 1)] + [network("ps"), network("ps", seed=1, nll=(0.6,) * 4)])
+    assert "| > 400 |" in table(found)
 
 
 def test_a_shorter_horizon_gives_the_convergence_of_the_shorter_run():

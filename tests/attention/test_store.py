@@ -59,3 +59,11 @@ def test_torn_file_is_refused(path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InputError, match="is not a whole safetensors file"):
         load_network(path)
+
+
+def test_weights_that_are_not_finite_are_refused(path):
+    tensors, metadata = load_tensors(path)
+    tensors["core_parameters.initial_state"][0] = torch.nan
+    save_tensors(path, tensors, metadata)
+    with pytest.raises(InputError, match=r"holds numbers that are not finite .* train it again"):
+        load_network(path)

@@ -238,8 +238,9 @@ def test_every_command_goes_on_without_unreadable_pictures_if_asked(tmp_path, ca
     ]
     commands[3] += ["--attribute", "Smiling"]
     for words in commands:
-        assert main(words) == 2
-        assert "149.jpg" in capsys.readouterr().err
+        remembered = words[:2] == ["bank", "evaluate"]  # by the run, which was made without the picture
+        assert main(words) == (0 if remembered else 2)
+        assert ("1 unreadable picture left out" if remembered else "149.jpg") in capsys.readouterr().err
         assert main([*words, "--skip-corrupt"]) == 0, (words, capsys.readouterr().err)
         capsys.readouterr()
 

@@ -18,6 +18,10 @@ def test_runs_are_compared_from_their_folders_and_again_from_the_curves(tmp_path
     assert main(["compare", str(tmp_path / "first" / "curves.json"), "--out", str(tmp_path / "second")]) == 0
     numbers = [json.loads((tmp_path / name / "comparison.json").read_text()) for name in ("first", "second")]
     assert numbers[0] == numbers[1]
+    empty = run / "attention" / "ram" / "seed-1" / "metrics.jsonl"
+    empty.write_text("")
+    assert main(["compare", str(run), "--out", str(tmp_path / "third")]) == 2
+    assert f"{empty} holds no validations; bring it back from a copy, or delete" in capsys.readouterr().err
 
 
 def test_no_run_and_a_reference_that_is_not_there_are_refused(tmp_path, capsys):

@@ -110,10 +110,32 @@ def test_run_is_judged_on_its_own_splits(tmp_path, capsys):
     (data / tested).unlink()
     capsys.readouterr()
     assert main(["evaluate", str(run), *common]) == 2
-    assert repr(tested) in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert repr(tested) in said
+    assert "check that --data is the folder that the run was made from" in said
 
 
 def test_network_that_can_not_be_read_is_named(run, capsys):
     path = run / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
     path.write_bytes(b"nothing")
     assert str(path) in refused(["evaluate", str(run)], capsys)
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["stopping"], ["export", "--precision", "float32"]])
+def test_networks_of_other_splits_are_refused(run, capsys, command):
+    path = run / "data" / "splits.json"
+    record = json.loads(path.read_text())
+    splits = record["splits"]
+    splits["test"], splits["validation"] = splits["validation"], splits["test"]
+    path.write_text(json.dumps(record))
+    said = refused([command[0], str(run), *command[1:]], capsys)
+    assert "was trained on other splits of this data than the run's data/splits.json has" in said
+
+
+def test_numbers_are_printed_where_they_can_not_be_written(run, capsys):
+    for seed in (0, 1):
+        (run / "attention" / "ram" / f"seed-{seed}" / "evaluation-test.json").mkdir()
+    assert main(["evaluate", str(run), "--trajectories", "1", "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines() if line.startswith("ram")] == ["ram/seed-0", "ram/seed-1"]
+    assert "seed-0/evaluation-test.json" in said.err

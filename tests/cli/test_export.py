@@ -71,6 +71,12 @@ def test_format_and_place_are_checked(run, tmp_path, capsys):
     assert "nogs export needs --out" in refused(["export", str(path)], capsys)
 
 
+def test_folder_that_takes_no_files_is_refused_before_the_work(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("nogs.model.exporting.export_onnx", lambda *_, **__: pytest.fail("worked before the check"))
+    (tmp_path / "file").write_text("")
+    assert f"Cannot write {tmp_path / 'file'}" in refused(["export", str(run), "--out", str(tmp_path / "file")], capsys)
+
+
 def test_stopping_prints_and_writes_the_curves(run, capsys):
     assert main(["stopping", str(run), "--trajectories", "2"]) == 0
     said = capsys.readouterr().out
@@ -91,7 +97,7 @@ def test_stopping_needs_a_run_and_looks(run, tmp_path, capsys):
 
 
 def test_pack_and_push(run, tmp_path, capsys, monkeypatch):
-    import huggingface_hub
+    import huggingface_hub.constants
 
     assert (
         main(["hub", "pack", str(run), "--out", str(tmp_path / "packed"), "--licence", "mit", "--title", "Mine"]) == 0

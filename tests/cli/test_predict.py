@@ -75,6 +75,22 @@ def test_picture_shows_the_glimpses(place, capsys, tmp_path):
     assert (np.abs(corner.astype(int) - (0xF0, 0xE4, 0x42)).sum(-1) == 0).any()  # the fourth glimpse's colour
 
 
+def test_captions_have_other_letters_and_the_folder(place, capsys, tmp_path, monkeypatch):
+    from PIL import ImageDraw
+
+    from nogs.model import drawing
+
+    assert bytes(drawing._font().getmask("ü")) != bytes(drawing._font().getmask("\uffff"))  # not the box
+    said, draw = [], ImageDraw.ImageDraw.text
+    monkeypatch.setattr(
+        ImageDraw.ImageDraw, "text", lambda self, at, text, *w, **k: (said.append(text), draw(self, at, text, *w, **k))
+    )
+    (tmp_path / "fish ü").mkdir()
+    Image.fromarray(images(1)[0].numpy()).save(tmp_path / "fish ü" / "0.png")
+    ask(place, capsys, tmp_path / "fish ü" / "0.png", "--picture", tmp_path / "sheet.png")
+    assert "fish ü/0.png" in said
+
+
 def test_broken_pictures_are_named_after_the_answers(place, capsys):
     said = ask(place, capsys, place / "broken.png", place / "0.png", place / "none.png", code=2)
     assert len(said.out.splitlines()) == 1

@@ -84,6 +84,14 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     told = capsys.readouterr().out
     assert told.startswith("Going on with the sizes of runs/mine/recipe.yaml; a flag changes them.\n")
     assert told.count("done before.") == 4
+    assert not os.path.exists("runs/mine.before")
+
+    for words in (["evaluate", "runs/mine"], ["report", "runs/mine"], ["stopping", "runs/mine"]):
+        assert main([*words, "--data", "pictures"]) == 0, (words, capsys.readouterr().err)
+    capsys.readouterr()
+    assert main(["data", "prepare", "runs/mine/recipe.yaml", "--data", "pictures", "--out", "runs/other"]) == 0
+    assert "note: 1 unreadable picture left out." in capsys.readouterr().err
+    refused([*argv, "--no-skip-corrupt"], "1 of 62 pictures can't be read", capsys)
 
 
 def test_flags_decide_what_is_chosen_after_them(pictures, capsys):
@@ -114,6 +122,12 @@ def test_images_with_a_csv_and_splits_of_their_own(pictures, capsys):
     flags = ["--data.labels", "what.csv", "--data.image-column", "file", "--data.label-column", "kind"]
     assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", *flags]) == 0
     assert "60 images of 32 px, 3 classes (36 train, 12 validation, 12 test)" in capsys.readouterr().out
+
+
+def test_fewer_images_annotated_than_asked_for_are_said(pictures, capsys):
+    argv = ["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", "--data.annotated", "100000"]
+    assert main(argv) == 0
+    assert "note: Only 21 images are annotated, not 100000" in capsys.readouterr().out
 
 
 def test_uneven_classes_are_said(tmp_path, capsys):
@@ -151,6 +165,12 @@ def test_bad_folders_are_refused_in_one_sentence(pictures, tmp_path, capsys):
     refused(run("pictures", "--data.glimse", "8"), "has no flag --data.glimse; did you mean --data.glimpse?", capsys)
     refused(run("pictures", "--glimpses", "two"), "--glimpses must be a whole number, not 'two'", capsys)
     refused(run("pictures", "--seeds", "-1"), "--seeds", capsys)
+    refused(run("pictures", "--seeds", "0", "0"), "--seeds must be different, but are 0, 0.", capsys)
+    refused(run("pictures", "--workers", "0"), "--workers must be at least 1, not 0.", capsys)
+    refused(run("pictures", "--data.image-size", "0"), "--data.image-size must be at least 1, not 0.", capsys)
+    refused(run("pictures", "--glimpses", "1000000"), "--glimpses is 1000000, but the grid has only 49", capsys)
+    refused(run("pictures", "--data.image-size", "100000"), "needs 27.94 GiB, more than the 1.00 GiB that", capsys)
+    assert not (tmp_path / "cache").exists()
     (tmp_path / "empty").mkdir()
     refused(run("empty"), "There is no picture in empty", capsys)
     one = miniature.folder(tmp_path / "one", classes=("cat",), per_class=45)
@@ -159,7 +179,7 @@ def test_bad_folders_are_refused_in_one_sentence(pictures, tmp_path, capsys):
     refused(run(few), "There are 20 pictures in 2 classes, too few to train", capsys)
     five = miniature.folder(tmp_path / "five", classes=("a", "b"), per_class=2)
     Image.new("RGB", (20, 20)).save(five / "a" / "5.png")
-    refused(run(five), "pictures in", capsys)
+    refused(run(five), "There are 5 pictures in 2 classes, too few to train", capsys)
     for path in pictures.rglob("*.png"):
         path.write_bytes(b"no picture")
     refused(run("pictures"), "None of the 60 pictures looked at in pictures can be read, such as", capsys)

@@ -125,6 +125,24 @@ def test_cache_of_another_recipe_is_refused(data: Path) -> None:
         load(data)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+def test_damaged_record_of_a_cache_is_said_and_decoded_again(data: Path, text: str, capsys) -> None:
+    images = load(data).images.copy()
+    path = only(data.parent / "cache") / "cache.json"
+    path.write_text(text)
+    assert np.array_equal(load(data).images, images)
+    assert f"{path} is damaged: the pictures are decoded again." in capsys.readouterr().err.splitlines()
+    assert json.loads(path.read_text())["images"] == 12
+
+
+def test_image_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    lacking = cache_module.shortage(tmp_path, images=1, size=100_000)
+    assert lacking is not None
+    assert lacking.startswith("One image of 100000 x 100000 px needs 27.94 GiB, more than the 1.00 GiB ")
+    assert lacking.endswith("lower --data.image-size.")
+    assert cache_module.shortage(tmp_path, images=1, size=100) is None
+
+
 def test_two_sizes_live_side_by_side(data: Path) -> None:
     smaller = load_task(CONFIG.model_copy(update={"image_size": 24}), data=data, cache=data.parent / "cache")
     assert smaller.images.shape[1:] == (24, 24, 3)
@@ -185,15 +203,15 @@ def test_unwritable_cache_is_named(data: Path) -> None:
 
 def test_small_disk_is_refused_before_decoding(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
-    sentence = r"need 0\.04 MiB in .*, but only 0\.01 MiB are free; free some space or give another --cache\."
+    sentence = r"need 0\.04 MiB in .*, but only 0\.01 MiB are free; free some space, give another --cache or lower --"
     with pytest.raises(InputError, match=sentence):
         load(data)
 
 
 def test_large_amounts_are_in_gibibytes(data: Path) -> None:
-    sentence = r"need 4096\.00 GiB in .*, but only .* are free"
+    sentence = r"need 6144\.00 GiB in .*, but only .* are free"
     with pytest.raises(InputError, match=sentence):
-        cache_module._make_room(data, 2**42)
+        cache_module._make_room(data, images=2**21, size=1024)
 
 
 def test_disk_that_fills_up_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

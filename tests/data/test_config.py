@@ -3,6 +3,7 @@ from pydantic import ValidationError
 
 from nogs.data import CELEBA_HQ, CUB, DataConfig
 from nogs.glimpse import Grid
+from nogs.runtime.fingerprint import fingerprint
 
 
 def test_grids_of_the_paper() -> None:
@@ -24,3 +25,10 @@ def test_grids_of_the_paper() -> None:
 def test_contradictory_fields_are_refused(fields: dict, sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         DataConfig.model_validate({"kind": "folder", "image_size": 32, "glimpse": 8} | fields)
+
+
+def test_left_out_pictures_are_remembered_and_change_nothing_where_there_are_none() -> None:
+    remembered = CUB.remembering(True)
+    assert DataConfig.model_validate(remembered.model_dump(mode="json")) == remembered
+    assert remembered.model_dump() == CUB.model_dump()  # as runs compare recipes
+    assert fingerprint(remembered.remembering(False)) == fingerprint(CUB)

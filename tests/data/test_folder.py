@@ -171,6 +171,16 @@ def test_link_to_nothing_is_an_unreadable_picture(data: Path, target: str) -> No
     assert any(note.startswith("Left out 1 unreadable picture, listed in ") for note in task.notes)
 
 
+def test_link_to_a_folder_above_is_not_followed(data: Path, tmp_path: Path) -> None:
+    whole = load(data)
+    (data / "cat" / "loop").symlink_to(data)
+    (data / "cat" / "self").symlink_to(data / "cat")
+    miniature.folder(tmp_path / "more", classes=("x",), per_class=1)
+    assert load(data).ids == whole.ids
+    (data / "cat" / "linked").symlink_to(tmp_path / "more" / "x")
+    assert set(load(data).ids) - set(whole.ids) == {"cat/linked/0.png"}
+
+
 def test_folders_of_the_system_are_no_classes(data: Path) -> None:
     for name in ("__MACOSX", ".thumbnails"):
         miniature.folder(data, classes=(name,), per_class=2)

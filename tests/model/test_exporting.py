@@ -90,6 +90,15 @@ def test_example_runs_without_torch_and_nogs(exported, tmp_path):
         assert line == f"{name}: {answer.label}, {answer.probability:.1%}, glimpses at {places}"
 
 
+@pytest.mark.parametrize("missing", ["model", "picture"])
+def test_example_names_what_can_not_be_read(exported, tmp_path, missing):
+    words = [str(tmp_path / "no.onnx"), "no.png"] if missing == "model" else [str(exported[1]), "no.png"]
+    done = subprocess.run([sys.executable, str(EXAMPLE), *words], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"The {missing} {words[missing == 'picture']} can't be" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_example_is_short():
     assert EXAMPLE.read_text().count("\n") <= 60
 

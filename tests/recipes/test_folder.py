@@ -3,9 +3,9 @@ import pytest
 from PIL import Image
 
 import miniature
-from nogs.data.folder import Survey, survey
+from nogs.data.folder import LEAST, Survey, survey
 from nogs.recipes import recipe
-from nogs.recipes.folder import LEAST, chosen
+from nogs.recipes.folder import chosen
 from nogs.runtime.errors import InputError
 
 GIB = 1 << 30
@@ -93,9 +93,34 @@ def test_few_pictures_give_a_recipe_that_fits_them(number, gpu_bytes):
     assert found.bank.components < found.bank.count
 
 
-def test_too_few_pictures_are_refused():
-    with pytest.raises(InputError, match=r"There are 5 pictures in 2 classes, too few .* give at least 40\."):
-        choose(pictures(5, classes=2))
+@pytest.mark.parametrize("gpu_bytes", [None, 80 * GIB])
+def test_a_batch_has_an_image_for_each_number_of_glimpses(gpu_bytes):
+    found, _ = choose(pictures(124, classes=2), gpu_bytes, glimpses=25)
+    assert found.posterior.batch == 26
+    found, _ = choose(pictures(124, classes=2), gpu_bytes, posterior__train_glimpses="30")
+    assert found.posterior.batch == 31
+    with pytest.raises(InputError, match=r"With --glimpses 40 a batch of the posterior needs 41 images, but 24 are"):
+        choose(pictures(44, classes=2), gpu_bytes, glimpses=40)
+    with pytest.raises(InputError, match=r"--posterior\.batch is 20, but 25 glimpses need 26 or more"):
+        choose(pictures(124, classes=2), gpu_bytes, glimpses=25, posterior__batch=20)
+
+
+def test_more_glimpses_than_locations_are_refused():
+    with pytest.raises(InputError, match=r"--glimpses is 1000000, but the grid has only 49 locations"):
+        choose(pictures(), glimpses=1_000_000)
+
+
+@pytest.mark.parametrize("gpu_bytes", [None, 80 * GIB])
+def test_few_iterations_have_a_warmup_and_validations_within_them(gpu_bytes):
+    found, choices = choose(pictures(), gpu_bytes, posterior__iterations="30")
+    assert choices["posterior.iterations"].value == 30
+    assert found.posterior.warmup < 10
+    assert found.posterior.validate_every == 1
+
+
+@pytest.mark.parametrize("field", ["data__image_size", "data__glimpse", "data__grid_spacing", "posterior__batch"])
+def test_a_value_out_of_range_is_left_to_who_reads_it(field):
+    assert choose(pictures(), **{field: 0})[0] == choose(pictures())[0]
 
 
 def test_maps_that_would_fill_the_disk_are_not_kept():
@@ -118,3 +143,9 @@ def test_a_survey_looks_at_all_names_and_at_some_headers(tmp_path):
     assert seen.smaller_than(10) == 1
     assert 30 <= seen.side < 60
     assert survey(miniature.FOLDER, data=data, most=7).looked_at == 7
+
+
+def test_a_survey_of_too_few_pictures_is_refused(tmp_path):
+    data = miniature.folder(tmp_path / "data", classes=("cat", "dog"), per_class=2)
+    with pytest.raises(InputError, match=r"There are 4 pictures in 2 classes, too few .* give at least 40\."):
+        survey(miniature.FOLDER, data=data)

@@ -15,6 +15,7 @@ from nogs.data import load_task
 from nogs.report import page, write_report
 from nogs.report.headlines import Headline, headlines
 from nogs.report.methods import compared, learned_in
+from nogs.report.tables import methods_table
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 from nogs.sequences import load as load_sequences
@@ -168,9 +169,13 @@ def test_headline_says_what_the_verdict_found(whole_run, tmp_path, found, number
 @pytest.mark.parametrize(
     ("never", "number", "what"),
     [
-        (0, "4", "iterations until ps-nogs, weight 1 is as good as ram at its best (5)"),
-        (1, "1 of 2", "networks of ps-nogs, weight 1 were as good as ram at its best within 6 iterations"),
-        (2, "never", "within 6 iterations was ps-nogs, weight 1 as good as ram at its best"),
+        (0, "4", "iterations until ps-nogs, weight 1 is as low in validation NLL as ram at its best (5)"),
+        (
+            1,
+            "1 of 2",
+            "networks of ps-nogs, weight 1 were as low in validation NLL as ram at its best within 6 iterations",
+        ),
+        (2, "never", "within 6 iterations was ps-nogs, weight 1 as low in validation NLL as ram at its best"),
     ],
 )
 def test_headline_without_a_verdict_does_not_take_never_for_the_horizon(whole_run, never, number, what):
@@ -198,6 +203,47 @@ def test_commands_of_the_page_name_what_was_done(report, whole_run):
     assert f"nogs annotate {whole_run}/recipe.yaml --images 0:4 --out AGAIN" in text
     train = "--method ram ps-nogs --seeds 0 1 --sequences AGAIN/sequences --out AGAIN"
     assert f"nogs train {whole_run}/recipe.yaml {train}" in text
+    assert "nogs report AGAIN --out AGAIN/report.html" in text  # nothing is written into the old run
+
+
+@pytest.mark.parametrize(("never", "cell"), [(0, "4"), (1, "> 4 (1 of 2 never)"), (2, "never within 6")])
+def test_table_of_methods_does_not_take_never_for_the_horizon(whole_run, never, cell):
+    comparison = compared(learned_in([page.read_run(whole_run)]))
+    comparison["methods"]["ps-nogs, weight 1"]["mean"]["reached"] = (4.0, 4.0, 4.0)
+    comparison["methods"]["ps-nogs, weight 1"]["never_reached"] = never
+    table = methods_table(comparison, "")
+    assert table.columns[-1] == "validation NLL as low as ram's best at"
+    assert table.rows[1][-1].text == cell
+
+
+def test_tables_say_at_which_best_an_nll_was_measured(report):
+    assert "NLL at best NLL (nats)" in Found(report).text
+    assert "NLL at best accuracy (nats)" in Found(report).text
+
+
+@pytest.mark.parametrize(
+    "part", ["posterior/posterior.safetensors", "bank/pca.safetensors", "bank/codes/00000.npy", "bank/images/00000.npy"]
+)
+def test_file_that_can_not_be_read_is_named(whole_run, tmp_path, load, capsys, part):
+    run = shutil.copytree(whole_run, tmp_path / "run", ignore=shutil.ignore_patterns("attention", "report*"))
+    (run / part).write_bytes(b"damaged")
+    found = Found(write_report([run], task=load, images=0, device="cpu"))
+    head = "A figure is missing:" if "images" in part else "There are no completions and no walk-through of the design:"
+    said = f"{head} {run / part}"
+    assert said in found.text
+    assert said in capsys.readouterr().err
+
+
+def test_networks_of_other_splits_are_named(networks_alone, capsys):
+    path = networks_alone / "data" / "splits.json"
+    record = read_json(path)
+    splits = record["splits"]
+    splits["test"], splits["validation"] = splits["validation"], splits["test"]
+    path.write_text(json.dumps(record))
+    found = Found(write_report([networks_alone]))
+    said = "The network ram/seed-0 (and 3 more) was trained on other splits of this data"
+    assert said in found.text
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["posterior", "bank", "sequences", "attention"])

@@ -66,7 +66,13 @@ def read_run(run: Path) -> list[Learned]:
     out = []
     for path in found:
         embedder = architecture_of(path.parent / "best-accuracy.safetensors").embedder
-        out.append(learned(read_json(path), read_metrics(path.parent), embedder=embedder))
+        metrics = read_metrics(path.parent)
+        if not metrics:
+            raise InputError(
+                f"{path.parent / 'metrics.jsonl'} holds no validations; bring it back from a copy, or delete "
+                f"{path.parent} and train that network again."
+            )
+        out.append(learned(read_json(path), metrics, embedder=embedder))
     return out
 
 
@@ -145,12 +151,12 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
         own = [n for n in networks if n.method == method]
         rows: dict[str | None, list[dict[str, float]]] = {}
         differences: dict[str | None, list[dict[str, float]]] = {}
-        never = 0
+        never: dict[str | None, int] = {}
         for network in own:
             partner = by_place.get((reference, network.attribute, network.seed))
             values = measure(network, partner)
             if partner is not None and np.isnan(values["reached"]) and np.isfinite(network.curve("nll")).any():
-                never += 1
+                never[network.attribute] = never.get(network.attribute, 0) + 1
                 values["reached"] = float(horizon)
             rows.setdefault(network.attribute, []).append(values)
             if partner is not None and partner is not network:
@@ -159,7 +165,7 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
         out["methods"][method] = {
             "networks": len(own),
             "tasks": len(rows),
-            "never_reached": never,
+            "never_reached": sum(never.values()),
             "mean": _summary(rows, rng, resamples),
             "difference": _summary(differences, rng, resamples) if differences else None,
             "variance_of_converged": float(np.var([np.mean([v["converged"] for v in r]) for r in rows.values()])),
@@ -167,6 +173,7 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
         for attribute, values_of_seeds in rows.items():
             task = out["tasks"].setdefault(attribute or "all", {})
             task[method] = {k: float(np.mean([v[k] for v in values_of_seeds])) for k in MEASURES}
+            task[method]["never_reached"] = never.get(attribute, 0)
     return out
 
 
@@ -183,13 +190,17 @@ def by_horizon(networks: Sequence[Learned], horizons: Sequence[int]) -> dict[str
 
 def table(comparison: Mapping[str, Any]) -> str:
     """The methods as a Markdown table."""
-    head = ["method", "networks", *(name.replace("_", " ") for name in MEASURES)]
+    head = ["method", "networks", *map(_title, MEASURES)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for method, found in comparison["methods"].items():
-        cells = [method, str(found["networks"]), *(_cell(name, found["mean"][name]) for name in MEASURES)]
+        never, number = found["never_reached"], found["networks"]
+        cells = [method, str(number), *(_cell(name, found["mean"][name], never=never) for name in MEASURES)]
+        if never == number:
+            cells[2 + list(MEASURES).index("reached")] = f"never within {comparison['horizon']:,}"
         lines.append("| " + " | ".join(cells) + " |")
         if found["difference"]:
-            cells = ["… less reference", "", *(_cell(name, found["difference"][name], sign=True) for name in MEASURES)]
+            less = found["difference"]
+            cells = ["… less reference", "", *(_cell(name, less[name], sign=True, never=never) for name in MEASURES)]
             lines.append("| " + " | ".join(cells) + " |")
     for name in ("majority_class", "whole_image"):
         if (value := comparison.get(f"{name}_accuracy")) is not None:
@@ -201,14 +212,15 @@ def table(comparison: Mapping[str, Any]) -> str:
 def tasks_table(comparison: Mapping[str, Any], names: Sequence[str] = ("converged", "reached", "accuracy")) -> str:
     """Every attribute's means over seeds, a column a method and measure, as Markdown."""
     methods = list(comparison["methods"])
-    head = ["attribute", *(f"{method}: {name.replace('_', ' ')}" for name in names for method in methods)]
+    head = ["attribute", *(f"{method}: {_title(name)}" for name in names for method in methods)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for attribute, found in comparison["tasks"].items():
         cells = [attribute]
         for name in names:
             for method in methods:
                 value = found.get(method, {}).get(name)
-                cells.append("" if value is None else _number(name, value))
+                more = "> " if name == "reached" and found.get(method, {}).get("never_reached") else ""
+                cells.append("" if value is None else more + _number(name, value))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -242,10 +254,17 @@ def _summary(
     return out
 
 
-def _cell(name: str, interval: Sequence[float], *, sign: bool = False) -> str:
+def _title(name: str) -> str:
+    return "reached (NLL)" if name == "reached" else name.replace("_", " ")
+
+
+def _cell(name: str, interval: Sequence[float], *, sign: bool = False, never: int = 0) -> str:
+    """A mean with its interval; where networks `never` reached the reference and count with the horizon, it is more."""
     mean, low, high = (_number(name, value, sign=sign) for value in interval)
     if np.isnan(interval[0]):
         return ""
+    if name == "reached" and never:
+        return f"> {mean}"
     return mean if interval[1] == interval[2] else f"{mean} [{low}, {high}]"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nogs.attention.convergence import iterations_to_convergence
 from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
-from nogs.attention.store import save_network
+from nogs.attention.store import save_network, splits_mark
 from nogs.runtime.files import save_array, write_json
 from nogs.runtime.metrics import read_metrics
 
@@ -42,6 +42,7 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
                 "method": member.method,
                 "attribute": member.attribute,
                 "seed": member.seed,
+                "splits": splits_mark(cohort.task.splits),
                 "best": kind,
                 **best,
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,14 @@ from torch import Tensor
 from nogs.attention.network import Architecture, Networks
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.fingerprint import fingerprint
 
 FORMAT = "nogs hard-attention network 1"
+OTHER_SPLITS = (
+    "was trained on other splits of this data than the run's data/splits.json has, so it may be judged on images that "
+    "it was trained on; bring back the data and splits.json of its training, or give the command of the run again with "
+    "another --out."
+)
 
 
 def save_network(
@@ -55,6 +61,12 @@ def load_network(path: Path, *, device: str | torch.device = "cpu") -> tuple[Net
             raise InputError(
                 f"{path} does not fit its own architecture: tensor {name!r} is missing, unknown or misshapen."
             )
+    for name, value in tensors.items():
+        if not torch.isfinite(value).all():
+            raise InputError(
+                f"{path} holds numbers that are not finite (tensor {name!r}), so it can't be used; fetch it again or "
+                "train it again with nogs train."
+            )
     networks.load_state_dict({name: value[None] for name, value in tensors.items()})
     return networks, header["about"]
 
@@ -69,6 +81,18 @@ def architecture_of(path: Path) -> Architecture:
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path} can't be read ({error}); train it again with nogs train.") from error
     return Architecture.from_json(_header(path, metadata)["architecture"])
+
+
+def splits_mark(splits: Mapping[str, Sequence[str]]) -> str:
+    """A digest of which images train, validate and test, kept with each network."""
+    return fingerprint({split: list(splits[split]) for split in ("train", "validation", "test")})
+
+
+def check_splits(about: Mapping[str, Any], splits: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a network that may have trained on images that `splits` tests on; of older files that is not known."""
+    if about.get("splits", mark := splits_mark(splits)) != mark:
+        name = "/".join(str(part) for part in (about["method"], about["attribute"], f"seed-{about['seed']}") if part)
+        raise InputError(f"The network {name} {OTHER_SPLITS}")
 
 
 def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ def prepare(argv: list[str]) -> None:
     task = args.load(recipe)
     begin_run(task, recipe=recipe, run=args.out)
     print(f"{task.name}: {len(task.ids):,} images ready; splits in {args.out / 'data' / 'splits.json'}")
+    for note in task.notes:
+        print(f"note: {note}")
 
 
 def inspect(argv: list[str]) -> None:
@@ -56,13 +58,13 @@ def begin_run(task: Task, *, recipe: Recipe, run: Path) -> None:
     from nogs.runtime.fingerprint import fingerprint
     from nogs.runtime.stage import Stage
 
-    stage = Stage(run / "data", name="data", fingerprint=fingerprint(recipe.data, task.fingerprint))
+    stage = Stage(run / "data", name="data", fingerprint=fingerprint(recipe.data.remembering(False), task.fingerprint))
     stage.check_folder()
     if not stage.done:
         stage.begin()
         write_splits(task, run / "data")
         stage.finish(images=len(task.ids), notes=list(task.notes))
-    recipe.to_yaml(run / "recipe.yaml")
+    recipe.model_copy(update={"data": recipe.data.remembering(bool(task.skipped))}).to_yaml(run / "recipe.yaml")
 
 
 def write_inspection(task: Task, *, recipe: Recipe, folder: Path) -> str:

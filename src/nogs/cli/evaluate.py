@@ -40,7 +40,7 @@ def evaluate(argv: list[str]) -> None:
     )
     from nogs.attention.cohort import Cohort, Member
     from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
-    from nogs.attention.store import load_network
+    from nogs.attention.store import check_splits, load_network
     from nogs.data import read_splits
     from nogs.recipes import recipe
     from nogs.runtime.device import pick_device
@@ -57,6 +57,7 @@ def evaluate(argv: list[str]) -> None:
     task = read_splits(task, args.run / "data")
     kind = args.split if args.best == "accuracy" else f"{args.split}-{args.best}"
     print(f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}")
+    refused: InputError | None = None
     for path in paths:
         network, about = load_network(path, device=device)
         names = [f"not {about['attribute']}", about["attribute"]] if about["attribute"] else list(task.space.names)
@@ -64,6 +65,7 @@ def evaluate(argv: list[str]) -> None:
             raise InputError(
                 f"{path} was trained on another grid, or other labels, than the data has; give its own data."
             )
+        check_splits(about, task.splits)
         member = Member(about["method"], seed=about["seed"], attribute=about["attribute"])
         cohort = Cohort(
             task,
@@ -78,8 +80,6 @@ def evaluate(argv: list[str]) -> None:
         scores = summaries(sampled, greedy, task.grid)[0]
         known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
         found = {**known, "split": args.split, "trajectories": args.trajectories, "scores": scores}
-        write_json(path.parent / f"evaluation-{kind}.json", found)
-        save_array(path.parent / f"locations-{kind}.npy", pixel_locations(sampled, task.grid, 0))
         print(
             f"{member.name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}"
             f"{scores['greedy_accuracy']:>10.1%}{scores['balanced_accuracy']:>10.1%}{scores['nll']:>8.3f}"
@@ -87,3 +87,10 @@ def evaluate(argv: list[str]) -> None:
         )
         if scores["warning"]:
             print(f"  warning: {scores['warning']}")
+        try:
+            write_json(path.parent / f"evaluation-{kind}.json", found)
+            save_array(path.parent / f"locations-{kind}.npy", pixel_locations(sampled, task.grid, 0))
+        except InputError as error:  # the numbers of the other networks are still wanted
+            refused = refused or error
+    if refused:
+        raise refused

@@ -11,7 +11,7 @@ import tyro
 from nogs.cli.flags import TaskArgs, parse
 from nogs.cli.predict import NetworkArgs
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import write_json
+from nogs.runtime.files import write_bytes, write_json
 
 if TYPE_CHECKING:
     from nogs.data import Task
@@ -53,6 +53,8 @@ def export(argv: list[str]) -> None:
     if args.out is None and not local:
         raise InputError(f"nogs export needs --out, a folder for the files of {args.run}.")
     out = args.out or Path(args.run) / "export"
+    write_bytes(out / ".writable", b"")  # a folder that takes no files is refused before the work
+    (out / ".writable").unlink()
     task = _task(args, model, run_task) if args.accuracy else None
     found: dict[str, Any] = {"network": model.name, "why": model.why, **cost(model.networks), "files": {}}
     print(f"{model.why}\n\n{'file':<16}{'bytes':>10}{'argmax':>10}{'sample':>10}{'largest difference':>20}")

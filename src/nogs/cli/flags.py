@@ -45,8 +45,13 @@ class TaskArgs:
     def load(self, recipe: Recipe) -> Task:
         """The recipe's task from that folder."""
         from nogs.data import load_task
+        from nogs.runtime.progress import say
 
-        return load_task(recipe.data, data=self.data, cache=self.cache, skip_corrupt=self.skip_corrupt)
+        recipe.data.check_glimpses(recipe.glimpses)
+        task = load_task(recipe.data, data=self.data, cache=self.cache, skip_corrupt=self.skip_corrupt)
+        if task.skipped and not self.skip_corrupt:  # not said now, but when the run was made
+            say(f"note: {len(task.skipped)} unreadable {'picture' if len(task.skipped) == 1 else 'pictures'} left out.")
+        return task
 
 
 _REWORDED = (

@@ -84,7 +84,7 @@ def predict(argv: list[str]) -> None:
             print(f"{path}: {told(answer, model.scales)}")
         images.append(picture.pixels)
         answers.append(answer)
-        names.append(path.name)
+        names.append(Path(*path.parts[-2:]).as_posix())
     if args.picture is not None and images:
         from nogs.model.drawing import glimpses_sheet
 

@@ -75,6 +75,13 @@ def follow(args: RunArgs, recipe: Recipe) -> None:
         raise InputError("--method needs at least one method, such as ram or ps-nogs.")
     if any(seed < 0 for seed in args.seeds):
         raise InputError(f"--seeds must not be negative, but are {', '.join(map(str, args.seeds))}.")
+    if len(set(args.seeds)) < len(args.seeds):
+        raise InputError(f"--seeds must be different, but are {', '.join(map(str, args.seeds))}.")
+    if args.workers is not None and args.workers < 1:
+        raise InputError(f"--workers must be at least 1, not {args.workers}.")
+    recipe.data.check_glimpses(recipe.glimpses)
+    if not args.skip_corrupt:
+        recipe = recipe.model_copy(update={"data": recipe.data.remembering(False)})
     pick_device(args.device)
     if recipe.data.kind != "digits" and args.estimate:
         tell(decoding(args, recipe))
@@ -158,7 +165,7 @@ def choose(base: Recipe, data: Path, given: dict[str, Any], *, device: str) -> t
     few = seen.smaller_than(found.data.image_size)
     if few:
         tell(f"{few} of them are smaller than the {found.data.image_size} px that they are prepared at: enlarged.")
-    return validated(found.model_dump(), source="Recipe 'folder'"), choices
+    return validated(found.model_dump(mode="json"), source="Recipe 'folder'"), choices
 
 
 def explained(choices: Sequence[Choice]) -> list[str]:
@@ -177,12 +184,15 @@ def decoding(args: RunArgs, recipe: Recipe) -> str:
     """How long the pictures take to be decoded, if that was not done before."""
     import os
 
-    from nogs.data import read_catalogue
+    from nogs.data import cache_folder, read_catalogue
+    from nogs.data.cache import shortage
     from nogs.pipeline.estimates import clock, decoding_seconds
 
     found = read_catalogue(recipe.data, data=args.data, cache=args.cache)
-    seconds = decoding_seconds(found, workers=os.cpu_count() or 1)
-    return f"Decoding {len(found.ids):,} pictures, where that was not done before; about {clock(seconds)}."
+    about = f"Decoding {len(found.ids):,} pictures, where that was not done before"
+    if shortage(args.cache or cache_folder(), images=len(found.ids), size=found.how.size):
+        return f"{about}."  # refused in a moment, unless they are in the cache
+    return f"{about}; about {clock(decoding_seconds(found, workers=os.cpu_count() or 1))}."
 
 
 def remarks(found: dict[str, Any], *, uneven: float = 3) -> list[str]:

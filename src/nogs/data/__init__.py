@@ -47,7 +47,8 @@ def load_task(
 ) -> Task:
     """The task of `config`, its images read from the folder `data` and kept decoded in `cache`.
 
-    Unreadable images are an error that names them all, unless `skip_corrupt`: then they are left out and noted.
+    Unreadable images are an error that names them all, unless `skip_corrupt` or the config's: then they are
+    left out and noted.
     `workers` is the number of decoding processes, by default one a core.
     """
     if config.kind == "digits":
@@ -64,7 +65,7 @@ def load_task(
         boxes=catalogue.boxes,
         how=catalogue.how,
         cache=cache,
-        skip_corrupt=skip_corrupt,
+        skip_corrupt=skip_corrupt or config.skip_corrupt,
         workers=workers,
     )
     return catalogue.task(prepared, grid=config.grid)

@@ -117,11 +117,15 @@ def hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def walk(folder: Path, prefix: str = "", *, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> Iterator[Entry]:
+def walk(
+    folder: Path, prefix: str = "", *, suffixes: tuple[str, ...] = IMAGE_SUFFIXES, above: tuple[str, ...] = ()
+) -> Iterator[Entry]:
     """Every picture below a folder in the order of its name; hidden files and folders are passed over.
 
-    A link to nothing is an entry too: reading it fails, as that of other damaged pictures.
+    A link to nothing is an entry too: reading it fails, as that of other damaged pictures. A link to one of the folders
+    `above` is passed over, else it would be followed without end.
     """
+    above = (*above, os.path.realpath(folder))
     try:
         children = sorted(os.scandir(folder), key=lambda child: child.name)
     except (FileNotFoundError, NotADirectoryError):
@@ -133,7 +137,8 @@ def walk(folder: Path, prefix: str = "", *, suffixes: tuple[str, ...] = IMAGE_SU
             continue
         # os.path.isdir says no to a link that leads back to itself, where the entry's own is_dir raises
         if os.path.isdir(child.path) if child.is_symlink() else child.is_dir():
-            yield from walk(folder / child.name, f"{prefix}{child.name}/", suffixes=suffixes)
+            if not child.is_symlink() or os.path.realpath(child.path) not in above:
+                yield from walk(folder / child.name, f"{prefix}{child.name}/", suffixes=suffixes, above=above)
         elif child.name.lower().endswith(suffixes):
             try:
                 yield _loose(prefix + child.name, child.path, child.stat())

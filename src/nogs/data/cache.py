@@ -26,12 +26,13 @@ from nogs.runtime import files
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import LocalExecutor
 from nogs.runtime.fingerprint import fingerprint
-from nogs.runtime.progress import track
+from nogs.runtime.progress import say, track
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "prepare", "shortage"]
 
 _CHUNK = 128  # pictures a worker decodes and writes at once: 19 MB at 224 px
 _NAMED = 5  # unreadable pictures named in the sentence itself
+_LARGEST = 2**30  # bytes of one decoded picture, some 19,000 px a side; more fills a machine's memory
 _STALE = 86_400  # seconds after which another process's unfinished file counts as left behind
 
 
@@ -82,8 +83,13 @@ def _finished(folder: Path, mark: str) -> dict[str, Any] | None:
     path = folder / "cache.json"
     if not path.exists():
         return None
-    record = files.read_json(path)
-    if not isinstance(record, dict) or record.get("fingerprint") != mark:
+    try:
+        record = files.read_json(path)
+        whole = record["fingerprint"], record["images"], record["conversions"], record["corrupt"]
+    except (InputError, KeyError, TypeError):
+        say(f"{path} is damaged: the pictures are decoded again.")
+        return None
+    if whole[0] != mark:
         raise InputError(
             f"The cache {folder} holds images of another recipe than its name says; delete that folder or give "
             "another --cache."
@@ -93,7 +99,8 @@ def _finished(folder: Path, mark: str) -> dict[str, Any] | None:
         sizes = files.load_array(folder / "sizes.npy")
     except InputError:
         return None
-    return record if len(images) == len(sizes) == record["images"] else None
+    found: dict[str, Any] = record
+    return found if len(images) == len(sizes) == found["images"] else None
 
 
 def _decode_all(
@@ -107,7 +114,7 @@ def _decode_all(
 ) -> dict[str, Any]:
     total = len(entries)
     row_bytes = how.size * how.size * 3
-    _make_room(folder, total * row_bytes)
+    _make_room(folder, images=total, size=how.size)
     with suppress(OSError):
         (folder / "cache.json").unlink()
     sizes = np.zeros((total, 2), np.int32)
@@ -155,20 +162,33 @@ def _decode_all(
     return record
 
 
-def _make_room(folder: Path, needed: int) -> None:
+def _make_room(folder: Path, *, images: int, size: int) -> None:
     """Remove what killed runs left in the folder, and refuse a disk that can't hold the images."""
     for left in folder.glob(".images.*.part.npy"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _STALE:
                 left.unlink()
+    lacking = shortage(folder, images=images, size=size)
+    if lacking:
+        raise InputError(lacking)
+
+
+def shortage(folder: Path, *, images: int, size: int) -> str | None:
+    """Why so many images of `size` px can't be decoded into `folder`, or None."""
+    each = size * size * 3
+    if each > _LARGEST:
+        return (
+            f"One image of {size} x {size} px needs {_amount(each)}, more than the {_amount(_LARGEST)} that one may "
+            "have; lower --data.image-size."
+        )
     existing = next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), None)
-    if existing is not None:
-        free = shutil.disk_usage(existing).free
-        if free < needed:
-            raise InputError(
-                f"The decoded images need {_amount(needed)} in {folder}, but only {_amount(free)} "
-                "are free; free some space or give another --cache."
-            )
+    free = each * images if existing is None else shutil.disk_usage(existing).free
+    if free >= each * images:
+        return None
+    return (
+        f"The decoded images of {size} px need {_amount(each * images)} in {folder}, but only {_amount(free)} are "
+        "free; free some space, give another --cache or lower --data.image-size."
+    )
 
 
 def _amount(size: int) -> str:

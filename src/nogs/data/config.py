@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from nogs.glimpse import Grid
+from nogs.runtime.errors import InputError
 
 
 class DataConfig(BaseModel):
@@ -28,6 +37,9 @@ class DataConfig(BaseModel):
     )
     annotated: int = Field(default=600, ge=0, description="How many training images get glimpse sequences.")
     split_seed: int = Field(default=0, description="Seed of the splits that are drawn (cub, folder, digits).")
+    skip_corrupt: bool = Field(
+        default=False, description="Go on without pictures that can't be read; a run that did so says it here."
+    )
 
     labels: str | None = Field(
         default=None, description="folder: CSV of labels, relative to the data; else class folders."
@@ -56,6 +68,26 @@ class DataConfig(BaseModel):
             )
         assert self.grid_count is not None
         return Grid.even(image=self.image_size, glimpse=self.glimpse, count=self.grid_count, last=self.grid_last)
+
+    def check_glimpses(self, glimpses: int) -> None:
+        """Refuse more glimpses than there are locations."""
+        if glimpses > len(self.grid):
+            raise InputError(
+                f"--glimpses is {glimpses}, but the grid has only {len(self.grid)} locations; lower --glimpses or "
+                "--data.grid-spacing."
+            )
+
+    def remembering(self, skipped: bool) -> Self:
+        """The same data with the word whether pictures were left out: for the recipe of a run, not its fingerprint."""
+        return self.model_copy(update={"skip_corrupt": skipped})
+
+    @model_serializer(mode="wrap")
+    def _dump(self, fields: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Of `skip_corrupt` only files know, and only where it is so: recipes that differ in it count as the same."""
+        out: dict[str, Any] = fields(self)
+        if not self.skip_corrupt or info.mode != "json":
+            del out["skip_corrupt"]
+        return out
 
     @model_validator(mode="after")
     def _check(self) -> Self:

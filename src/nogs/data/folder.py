@@ -21,7 +21,10 @@ from nogs.data.task import LabelSpace
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_text
 
-__all__ = ["Survey", "catalogue", "survey"]
+__all__ = ["LEAST", "Survey", "catalogue", "survey"]
+
+LEAST = 40
+"""Pictures below which there is nothing to learn from, split in five as they must be."""
 
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
     ("validation", "val", "valid", "dev"), "validation"
@@ -55,7 +58,7 @@ class Survey:
 
 def survey(config: DataConfig, *, data: Path, most: int = 256) -> Survey:
     """Look at the names of all pictures in `data` and at the headers of at most `most`, spread evenly over them."""
-    found = catalogue(config, data=data)
+    found = catalogue(config, data=data, least=LEAST)
     chosen = np.unique(np.linspace(0, len(found.entries) - 1, most).astype(int))
     sizes = []
     for place in chosen:
@@ -79,8 +82,8 @@ def survey(config: DataConfig, *, data: Path, most: int = 256) -> Survey:
     )
 
 
-def catalogue(config: DataConfig, *, data: Path) -> Catalogue:
-    """Pictures, labels and splits; an image's id is its path relative to `data`."""
+def catalogue(config: DataConfig, *, data: Path, least: int = 1) -> Catalogue:
+    """Pictures, labels and splits; an image's id is its path relative to `data`. Fewer than `least` are refused."""
     found = {entry.name: entry for entry in walk(data, suffixes=IMAGE_SUFFIXES + OTHER_SUFFIXES)}
     entries = {name: entry for name, entry in found.items() if name.lower().endswith(IMAGE_SUFFIXES)}
     if not entries:
@@ -99,6 +102,11 @@ def catalogue(config: DataConfig, *, data: Path) -> Catalogue:
     names = tuple(sorted(set(label.values()), key=_natural))
     if len(names) < 2:
         raise InputError(f"The pictures in {data} have only one class, {names[0]!r}; a task needs at least 2.")
+    if len(ids) < least:
+        raise InputError(
+            f"There are {len(ids)} pictures in {len(names)} classes, too few to train, to choose and to test on; give "
+            f"at least {least}."
+        )
     number = {name: n for n, name in enumerate(names)}
     splits, said = stratified_splits(
         ids,

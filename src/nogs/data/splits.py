@@ -173,4 +173,6 @@ def read_splits(task: Task, folder: Path) -> Task:
     try:
         return replace(task, splits=splits, fingerprint=fingerprint(task.fingerprint, splits))
     except InputError as error:
-        raise InputError(f"{path} does not fit this data; give another --out or delete it. {error}") from error
+        raise InputError(
+            f"{path} does not fit this data; check that --data is the folder that the run was made from. {error}"
+        ) from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +30,7 @@ def glimpses_sheet(
     size = (columns * (_TILE + _GAP) + _GAP, rows * (height + _CAPTION + _GAP) + _GAP)
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(15)
+    font = _font()
     for n, (image, answer, name) in enumerate(zip(images, answers, names)):
         left = _GAP + n % columns * (_TILE + _GAP)
         top = _GAP + n // columns * (height + _CAPTION + _GAP)
@@ -64,6 +66,13 @@ def _tile(image: npt.NDArray[np.uint8], answer: Answer, grid: Grid, size: tuple[
         place = (corner[0] + 5 + 14 * again, corner[1] + 3)
         draw.text(place, str(step + 1), colour, font, stroke_width=2, stroke_fill="black")
     return tile
+
+
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """DejaVu Sans of matplotlib, which is not imported for it: Pillow's own font has no letters beyond ASCII."""
+    spec = importlib.util.find_spec("matplotlib")
+    place = Path((spec and spec.origin) or "").parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+    return ImageFont.truetype(str(place), 12) if place.is_file() else ImageFont.load_default(15)
 
 
 def _short(draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:

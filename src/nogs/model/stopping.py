@@ -18,6 +18,7 @@ from torch import Tensor
 from nogs.attention import policy as policies
 from nogs.attention.cohort import Member, member_labels
 from nogs.attention.network import Networks
+from nogs.attention.store import check_splits
 from nogs.data.task import Task
 from nogs.glimpse import Grid, cut, mask
 from nogs.model.classifier import location_logits
@@ -88,6 +89,7 @@ def check(networks: Networks, about: dict[str, Any], task: Task) -> None:
             f"The network was trained on task {about['task']!r} with another grid, or other labels, than this data "
             "has; give its own data."
         )
+    check_splits(about, task.splits)
 
 
 @torch.no_grad()

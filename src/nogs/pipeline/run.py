@@ -56,9 +56,9 @@ class _Run(Work):
         from nogs.data.inspect import contact_sheet, describe
         from nogs.runtime.stage import Stage
 
-        folder = self.run / "data"
-        self.enter("data", {"data": self.recipe.data.model_dump(mode="json"), "from data": self.task.fingerprint})
-        stage = Stage(folder, name="data", fingerprint=fingerprint(self.recipe.data, self.task.fingerprint))
+        folder, config = self.run / "data", self.recipe.data.remembering(False)
+        self.enter("data", {"data": config.model_dump(mode="json"), "from data": self.task.fingerprint})
+        stage = Stage(folder, name="data", fingerprint=fingerprint(config, self.task.fingerprint))
         stage.check_folder()
         if not stage.done:
             stage.begin()
@@ -67,7 +67,8 @@ class _Run(Work):
             sheet = contact_sheet(self.task, seed=self.recipe.seed, glimpses=self.recipe.glimpses)
             save_figure(sheet, folder / "contact-sheet.png")
             stage.finish(images=len(self.task.ids), notes=list(self.task.notes))
-        self.recipe.to_yaml(self.run / "recipe.yaml")
+        kept = self.recipe.model_copy(update={"data": config.remembering(bool(self.task.skipped))})
+        kept.to_yaml(self.run / "recipe.yaml")
         splits = ", ".join(f"{len(self.task.splits[name]):,} {name}" for name in ("train", "validation", "test"))
         labels = f"{len(self.task.space.names)} {'classes' if self.task.space.kind == 'categorical' else 'attributes'}"
         self.tell(

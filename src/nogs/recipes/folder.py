@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -48,9 +48,6 @@ RECIPE = Recipe(
     design=DesignConfig(),
     attention=AttentionConfig(),
 )
-
-LEAST = 40
-"""Pictures below which there is nothing to learn from, split in five as they must be."""
 
 _SIZES = {"cpu": (32, 48, 64), "gpu": (32, 48, 64, 96, 128, 224)}
 """Sides that pictures are prepared at, in px."""
@@ -103,11 +100,6 @@ def chosen(
 
     `given` holds the dotted names of the fields that the user set, with their values.
     """
-    if survey.images < LEAST:
-        raise InputError(
-            f"There are {survey.images} pictures in {len(survey.classes)} classes, too few to train, to choose and to "
-            f"test on; give at least {LEAST}."
-        )
     pick = _Choices(given)
     glimpse, locations = _geometry(pick, survey, gpu_bytes)
     (_for_cpu if gpu_bytes is None else _for_gpu)(pick, survey, glimpse)
@@ -122,7 +114,19 @@ def chosen(
         for part in parts:
             place = place[part]
         place[name] = choice.value
-    return validated(values, source="Recipe 'folder' with sizes for these pictures"), pick.made
+    found = validated(values, source="Recipe 'folder' with sizes for these pictures")
+    found.data.check_glimpses(length)
+    images, needed = survey.training - annotated, _least_batch(pick)
+    if images < needed:
+        raise InputError(
+            f"With --glimpses {length} a batch of the posterior needs {needed} images, but {images} are left to train "
+            "it; lower --glimpses, --posterior.train-glimpses or --data.annotated, or add pictures."
+        )
+    if pick["posterior.batch"] < needed:
+        raise InputError(
+            f"--posterior.batch is {pick['posterior.batch']}, but {length} glimpses need {needed} or more."
+        )
+    return found, pick.made
 
 
 def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[int, int]:
@@ -157,14 +161,23 @@ def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[in
     return glimpse, count**2
 
 
+def _least_batch(pick: _Choices) -> int:
+    """Images that a batch of the posterior needs: one for each number of glimpses."""
+    known = {choice.field: choice.value for choice in pick.made} | pick.given
+    return int(max(known["glimpses"], known.get("posterior.train_glimpses") or 0)) + 1
+
+
 def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     """Networks and numbers for which two cores need less than an hour."""
     pick("glimpses", 4, "each one more is one more search for every annotated image")
     pick("data.annotated", min(400, survey.training // 5), "images that get a sequence; the others train the posterior")
-    batch = pick("posterior.batch", min(128, max(16, survey.training // 4)), "as much as a core does at once")
+    pick("posterior.train_glimpses", 8, "with more glimpses than are asked for, small networks learn sooner")
+    batch = max(min(128, max(16, survey.training // 4)), _least_batch(pick))
+    batch = pick("posterior.batch", batch, "as much as a core does at once")
     epochs = 150 * survey.training // batch
     iterations = min(max(1500, epochs), 6000)
-    pick("posterior.iterations", iterations, f"{iterations * batch // survey.training} rounds of the training images")
+    rounds = f"{iterations * batch // survey.training} rounds of the training images"
+    iterations = pick("posterior.iterations", iterations, rounds)
     network = "a small network over one token a glimpse"
     pick("posterior.stem", "conv", network)
     pick("posterior.token", glimpse, network)
@@ -173,7 +186,6 @@ def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("posterior.heads", 4, network)
     pick("posterior.learning_rate", 1e-3, network)
     pick("posterior.warmup", iterations // 20, network)
-    pick("posterior.train_glimpses", 8, "with more glimpses than are asked for, small networks learn sooner")
     pick("posterior.validate_every", max(1, iterations // 20), "20 validations, of which the best counts")
     generator = pick("bank.generator", "training-images", "a generator wants a GPU; --bank.generator trained makes one")
     trained = generator == "trained"
@@ -195,8 +207,8 @@ def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("attention.hidden", 128, "units of the network")
     pick("attention.embedding", 128, "units of the network")
     pick("attention.learning_rate", 1e-3, "Adam's step size")
-    rounds = 60 * survey.training // 64
-    pick("attention.iterations", min(max(1_000, rounds), 6_000), "the horizon at which both methods are compared")
+    epochs = 60 * survey.training // 64
+    pick("attention.iterations", min(max(1_000, epochs), 6_000), "the horizon at which both methods are compared")
     pick("attention.validate_every", 50, "iterations between validations")
 
 
@@ -204,14 +216,17 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     """Networks and numbers that keep a GPU busy for minutes to an hour."""
     pick("glimpses", 5, "as in the paper")
     pick("data.annotated", min(1_000, survey.training // 5), "images that get a sequence; others train the posterior")
-    batch = pick("posterior.batch", min(512, max(16, survey.training // 4)), "keeps the GPU busy")
+    batch = max(min(512, max(16, survey.training // 4)), _least_batch(pick))
+    batch = pick("posterior.batch", batch, "keeps the GPU busy")
     iterations = min(max(4_000, 60 * survey.training // batch), 40_000)
-    pick("posterior.iterations", iterations, f"{iterations * batch // survey.training} rounds of the training images")
+    rounds = f"{iterations * batch // survey.training} rounds of the training images"
+    iterations = pick("posterior.iterations", iterations, rounds)
     pick("posterior.stem", "conv", "convolutions see edges sooner than one matrix")
     pick("posterior.token", max(1, glimpse // 2) if glimpse % 2 == 0 else glimpse, "four tokens a glimpse")
     pick("posterior.width", 384, "a network of some 10 million weights")
     pick("posterior.layers", 6, "a network of some 10 million weights")
     pick("posterior.heads", 6, "a network of some 10 million weights")
+    pick("posterior.warmup", min(500, iterations // 8), "iterations in which the step size rises")
     pick("posterior.validate_every", max(1, iterations // 40), "40 validations, of which the best counts")
     few = survey.training < 2_000
     why = f"{survey.training:,} training images are too few to train a generator" if few else "trained on these images"
@@ -229,4 +244,6 @@ def _adapter(field: str) -> TypeAdapter[Any]:
     *parts, name = field.split(".")
     for part in parts:
         model = model.model_fields[part].annotation
-    return TypeAdapter(model.model_fields[name].annotation)
+    found = model.model_fields[name]
+    kind: Any = Annotated[found.annotation, found]  # with its bounds
+    return TypeAdapter(kind)

@@ -34,10 +34,14 @@ EVALUATIONS = {"cuda": 1_000_000}
 
 
 class Album:
-    """The figures of one run. `task` brings its images; without it the figures that show images are left out."""
+    """The figures of one run. `task` brings its images; without it the figures that show images are left out.
+
+    Once they are made, `problems` says which files could not be used.
+    """
 
     def __init__(self, run: Run, task: Task | None, *, device: str = "auto") -> None:
         self.run, self.task, self.device = run, task, device
+        self.problems: list[str] = []
 
     def plates(self) -> Iterator[Plate]:
         """Every figure that this run has the means for, results first."""
@@ -51,7 +55,11 @@ class Album:
             self._completions,
             self._effective,
         ):
-            yield from make()
+            try:
+                yield from make()
+            except InputError as error:  # the other figures are still wanted
+                if (said := f"A figure is missing: {error}") not in self.problems:
+                    self.problems.append(said)
 
     def _supervision(self) -> Iterator[Plate]:
         for attribute, sets in _by_attribute(self.run.sequences).items():
@@ -195,7 +203,8 @@ class Album:
         try:
             posterior = load_posterior(run.posterior_file, task=self.task, device=device)
             bank = load_bank(run.folder / "bank", device=str(device), on_gpu=False, task=self.task)
-        except InputError:  # of another grid, or a bank of numbers whose generator is not here
+        except InputError as error:  # damaged, of another grid, or a bank of numbers whose generator is not here
+            self.problems.append(f"There are no completions and no walk-through of the design: {error}")
             return None
         config = CompletionConfig.model_validate(run.recipe.get("completion", {}))
         seed = int(run.recipe.get("seed", 0))

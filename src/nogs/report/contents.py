@@ -15,6 +15,7 @@ from nogs.attention.comparison import Learned
 from nogs.attention.comparison import read_run as read_networks
 from nogs.data.config import DataConfig
 from nogs.design.annotation import FIRST, MAPS
+from nogs.model.finding import header
 from nogs.model.stopping import FILE as BY_GLIMPSES
 from nogs.model.stopping import FORMAT
 from nogs.posterior.training import FILE as POSTERIOR
@@ -54,6 +55,11 @@ class Network:
         """Top-left pixels `[n, S, T, 2]` on the test images, if they were kept."""
         path = self.folder / "locations.npy"
         return load_array(path).astype(np.int64) if path.is_file() else None
+
+    def splits(self) -> str | None:
+        """The mark of the splits that it was trained on; older files have none."""
+        found = header(self.folder / "best-accuracy.safetensors")["about"].get("splits")
+        return None if found is None else str(found)
 
     def by_glimpses(self) -> Mapping[str, Any] | None:
         """Its accuracy after fewer glimpses, if that was measured."""

@@ -105,7 +105,7 @@ def _by_comparison(comparison: Mapping[str, Any]) -> list[_Reached]:
         mean, never = found["mean"]["reached"][0], found["never_reached"]
         if method != reference and math.isfinite(mean):  # NaN: it has no partner, or failed
             number = found["networks"]
-            goal = f"as good as {reference} at its best"
+            goal = f"as low in validation NLL as {reference} at its best"
             out.append(_Reached(method, goal, number, number - never, math.nan if never else mean, took))
     return out
 
@@ -133,8 +133,8 @@ def _sharp(run: Run) -> str:
     return " at full resolution" if run.recipe.get("attention", {}).get("scales", 1) > 1 else ""
 
 
-def commands(run: Run, *, report: Sequence[Path], out: Path) -> list[str]:
-    """Commands that make a run like this one anew in the folder AGAIN, from its recipe, and then this page."""
+def commands(run: Run, *, report: Sequence[Path]) -> list[str]:
+    """Commands that make a run like this one anew in the folder AGAIN, from its recipe, and then its page."""
     recipe = shlex.quote((run.folder / "recipe.yaml").as_posix())
     data = "" if run.data is None or run.data.kind == "digits" else " --data DATA"
     end = f"{data} --out AGAIN"
@@ -154,8 +154,8 @@ def commands(run: Run, *, report: Sequence[Path], out: Path) -> list[str]:
         home = f" --sequences {'AGAIN/sequences' if annotated else 'SEQUENCES'}" if supervised else ""
         attribute = _flag("attribute", {network.attribute for network in run.networks})
         lines.append(f"nogs train {recipe} --method {methods} --seeds {seeds}{attribute}{home}{end}")
-    runs = shlex.join(path.as_posix() for path in report)
-    return [*lines, f"nogs report {runs}{data} --out {shlex.quote(out.as_posix())}"]
+    runs = shlex.join("AGAIN" if lines and path == run.folder else path.as_posix() for path in report)
+    return [*lines, f"nogs report {runs}{data} --out AGAIN/report.html"]
 
 
 def _images(run: Run, ids: Sequence[str]) -> str:

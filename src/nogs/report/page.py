@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from nogs.attention.store import OTHER_SPLITS, splits_mark
 from nogs.data import read_splits
 from nogs.data.config import DataConfig
 from nogs.data.task import Task
@@ -26,7 +27,7 @@ from nogs.report.tables import Table, methods_table, runs_table, tables
 from nogs.runtime import progress
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import plain, read_text, write_json, write_text
+from nogs.runtime.files import plain, read_json, read_text, write_json, write_text
 
 __all__ = ["LARGEST", "Loader", "write_report"]
 
@@ -153,6 +154,11 @@ class _Page:
         if comparison is not None:
             write_json(file, comparison)
         every = tables(run, comparison, link=self.link, comparison_file=file)
+        album = Album(run, task, device=device)
+        plates = [self._shown(plate, prefix, advance) for plate in album.plates()]
+        problems = [*_other_splits(run), *album.problems]
+        for line in problems:
+            progress.say(f"{run.folder}: {line}")
         first = [table for table in every if table.id in ("methods", "networks")][:1]
         return {
             "name": run.name,
@@ -162,14 +168,14 @@ class _Page:
             "headlines": headlines(run, comparison, link=self.link, comparison_file=file),
             "verdicts": [one["sentence"] for one in run.verdicts] if len(run.verdicts) <= 8 else [],
             "verdicts_href": self.link(run.folder / "attention" / "verdict.json"),
-            "absent": _absent(run, task),
+            "absent": [*problems, *_absent(run, task)],
             "first_tables": first,
             "tables": [table for table in every if table not in first],
-            "plates": [self._shown(plate, prefix, advance) for plate in Album(run, task, device=device).plates()],
+            "plates": plates,
             "recipe": read_text(run.folder / "recipe.yaml") if run.recipe else "",
             "recipe_href": self.link(run.folder / "recipe.yaml"),
             "needs_data": run.data is not None and run.data.kind != "digits",
-            "commands": commands(run, report=[one.folder for one in self.runs], out=self.out),
+            "commands": commands(run, report=[one.folder for one in self.runs]),
         }
 
     def _side_by_side(self, advance: Callable[[], None]) -> dict[str, Any]:
@@ -224,6 +230,18 @@ def _task_of(run: Run, task: Task | Loader | None) -> Task | None:
         return None
     # the run's own splits: drawn again from a folder that has changed, they would show training images as test images
     return read_splits(found, run.folder / "data") if (run.folder / "data" / "splits.json").is_file() else found
+
+
+def _other_splits(run: Run) -> list[str]:
+    """A sentence where networks were trained on other images than the run's `splits.json` says."""
+    path = run.folder / "data" / "splits.json"
+    mark = splits_mark(read_json(path)["splits"]) if run.networks and path.is_file() else None
+    others = [network for network in run.networks if mark and network.splits() not in (None, mark)]
+    if not others:
+        return []
+    name = others[0].folder.relative_to(run.folder / "attention").as_posix()
+    more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+    return [f"The network {name}{more} {OTHER_SPLITS}"]
 
 
 def _about(run: Run, task: Task | None) -> str:

@@ -53,9 +53,9 @@ def methods_table(comparison: Mapping[str, Any], href: str) -> Table:
     names = {
         "accuracy": "test accuracy",
         "balanced_accuracy": "balanced accuracy",
-        "nll": "NLL (nats)",
+        "nll": "NLL at best NLL (nats)",
         "converged": "converged at",
-        "reached": f"as good as {comparison['reference']}'s best at",
+        "reached": f"validation NLL as low as {comparison['reference']}'s best at",
     }
     rows = []
     for method, found in comparison["methods"].items():
@@ -65,12 +65,18 @@ def methods_table(comparison: Mapping[str, Any], href: str) -> Table:
             text = _measure(name, mean)
             if math.isfinite(mean) and low != high:
                 text += f" [{_measure(name, low)}, {_measure(name, high)}]"
+            if name == "reached" and (never := found["never_reached"]):
+                text = f"> {_measure(name, mean)} ({never} of {found['networks']} never)"
+                if never == found["networks"]:
+                    text = f"never within {comparison['horizon']:,}"
             cells.append(Cell(text, _sortable(mean), href))
         rows.append(cells)
     note = (
         f"Means over tasks and seeds at one horizon of {comparison['horizon']:,} iterations; in brackets 95 % "
-        "intervals. A network that never was as good as the reference counts with the horizon. The majority "
-        f"class alone has {percent(comparison['majority_class_accuracy'])}."
+        "intervals. Scores are on the test images, each of the version that was best by that same measure on the "
+        "validation images. A network whose validation NLL never was as low as the reference's best counts with the "
+        "horizon, so that the mean is larger than shown. The majority class alone has "
+        f"{percent(comparison['majority_class_accuracy'])}."
     )
     return Table("methods", "Methods", ("method", "networks", *names.values()), rows, note)
 
@@ -107,8 +113,9 @@ def runs_table(runs: Sequence[Run], anchors: Sequence[str], *, link: Link) -> Ta
 
 
 def _networks(run: Run, link: Link) -> Table:
-    columns = ("network", "accuracy", "balanced", "greedy", "NLL (nats)", "converged at", "pixels seen", "majority")
-    notes = ["Test scores of the version with the best validation accuracy."]
+    scored = ("accuracy", "balanced", "greedy", "NLL at best accuracy (nats)")
+    columns = ("network", *scored, "converged at", "pixels seen", "majority")
+    notes = ["All test scores, the NLL too, are of the version with the best validation accuracy."]
     rows = []
     for network in run.networks:
         home, test, learned = link(network.folder / "evaluation.json"), network.test, network.learned
