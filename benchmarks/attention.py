@@ -21,7 +21,8 @@ from torch import nn
 
 from nogs.attention.cohort import Member
 from nogs.attention.config import AttentionConfig
-from nogs.attention.training import Trainer
+from nogs.attention.trainer import Trainer
+from nogs.attention.training import pick
 from nogs.data.task import LabelSpace, Task
 from nogs.glimpse import Grid
 from nogs.runtime.capture import captured
@@ -111,7 +112,7 @@ def our_loop(task: Task, networks: int, device: torch.device) -> "callable":
     ]
     trainer = Trainer(task, members, config=AttentionConfig(), glimpses=GLIMPSES, device=device)
     trainer.cohort.start_epoch(0)
-    with trainer.precision.active():
+    with pick(AttentionConfig(), device).active():
         return captured(trainer.step, device)
 
 
