@@ -64,7 +64,7 @@ def annotate(argv: list[str]) -> None:
     from nogs.design.annotation import annotate as annotate_task
     from nogs.design.annotation import close_tools
     from nogs.design.sharing import share
-    from nogs.design.tools import Files, bank_folder, check_leaks, unseen
+    from nogs.design.tools import bank_folder, check_leaks, unseen
     from nogs.posterior.store import find_posterior, load_posterior
     from nogs.posterior.training import FILE
     from nogs.runtime.executors import LocalExecutor
@@ -85,15 +85,10 @@ def annotate(argv: list[str]) -> None:
         check_leaks(task, posterior=source, bank=bank)
     executor, device = make_executor(args)
     digest, bank_mark = file_digest(find_posterior(source)), read_json(bank / "done.json")["fingerprint"]
-    tools = Files(
+    tools = recipe.tools(
+        task,
         posterior=source,
         bank=bank,
-        completion=recipe.completion,
-        design=recipe.design,
-        task=recipe.data,
-        glimpse=task.grid.glimpse,
-        seed=recipe.seed,
-        precision=recipe.posterior.precision,
         device=args.device if args.executor == "local" else device,
         data=args.data,
         cache=args.cache,

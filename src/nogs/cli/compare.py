@@ -184,7 +184,16 @@ def _heuristic(args: CompareRecipeArgs, recipe: Recipe, task: Task, methods: Seq
     if posterior is None:
         return None  # the method says what it lacks and how to make it
     bank = args.bank or (args.out / "bank" if (args.out / "bank" / "done.json").is_file() else None)
-    found = make_map(task, recipe, posterior=posterior, bank=bank, data=args.data, cache=args.cache, device=args.device)
+    found = make_map(
+        task,
+        recipe,
+        posterior=posterior,
+        bank=bank,
+        data=args.data,
+        cache=args.cache,
+        skip_corrupt=args.skip_corrupt,
+        device=args.device,
+    )
     save_heuristic(found, kept, task=task)
     if task.space.kind == "categorical":
         draw(found, task, None, folder=kept)

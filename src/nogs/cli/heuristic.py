@@ -85,6 +85,7 @@ def heuristic(argv: list[str]) -> None:
             data=args.data,
             cache=args.cache,
             source=args.source,
+            skip_corrupt=args.skip_corrupt,
             device=args.device,
         )
     print(f"map: {save_heuristic(found, args.out, task=task)}")
@@ -130,6 +131,7 @@ def make_map(
     data: Path | None = None,
     cache: Path | None = None,
     source: Path | None = None,
+    skip_corrupt: bool = False,
     device: str = "auto",
 ) -> Heuristic:
     """The expected posterior entropy of every location with nothing seen; over a bank's images, or over held-out ones.
@@ -145,7 +147,7 @@ def make_map(
     import torch
 
     from nogs.design.steps import Tools, first_step
-    from nogs.design.tools import Files, bank_folder
+    from nogs.design.tools import bank_folder
     from nogs.posterior.store import find_posterior, load_posterior
     from nogs.runtime.device import pick_device
     from nogs.runtime.files import read_json
@@ -160,19 +162,15 @@ def make_map(
     if bank is not None:
         folder = bank_folder(bank)
         provenance |= {"over": "bank", "bank": read_json(folder / "done.json")["fingerprint"]}
-        tools = Files(
+        tools = recipe.tools(
+            task,
             posterior=posterior,
             bank=folder,
-            completion=recipe.completion,
-            design=recipe.design,
-            task=recipe.data,
-            glimpse=task.grid.glimpse,
-            seed=recipe.seed,
-            precision=recipe.posterior.precision,
             device=device,
             data=data,
             cache=cache,
             source=source,
+            skip_corrupt=skip_corrupt,
         )()
     else:
         rows = task.rows("validation")

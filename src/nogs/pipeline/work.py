@@ -99,15 +99,10 @@ class Work:
     def tools(self, source: str) -> Files:
         """How workers open posterior and bank."""
         recipe, settings = self.recipe, self.settings
-        return Files(
+        return recipe.tools(
+            self.task,
             posterior=source,
             bank=self.run / "bank",
-            completion=recipe.completion,
-            design=recipe.design,
-            task=recipe.data,
-            glimpse=self.task.grid.glimpse,
-            seed=recipe.seed,
-            precision=recipe.posterior.precision,
             device=settings.device,
             data=settings.data,
             cache=settings.cache,

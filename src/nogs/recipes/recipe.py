@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,6 +17,10 @@ from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_yaml
+
+if TYPE_CHECKING:
+    from nogs.data import Task
+    from nogs.design.tools import Files
 
 __all__ = ["Recipe", "validated"]
 
@@ -37,6 +41,37 @@ class Recipe(BaseModel):
     completion: CompletionConfig = CompletionConfig()
     design: DesignConfig = DesignConfig()
     attention: AttentionConfig = AttentionConfig()
+
+    def tools(
+        self,
+        task: Task,
+        *,
+        posterior: str,
+        bank: Path,
+        device: str = "auto",
+        data: Path | None = None,
+        cache: Path | None = None,
+        source: Path | None = None,
+        skip_corrupt: bool = False,
+    ) -> Files:
+        """What opens this posterior and bank, wherever it is called, to be used as the recipe says."""
+        from nogs.design.tools import Files
+
+        return Files(
+            posterior=posterior,
+            bank=bank,
+            completion=self.completion,
+            design=self.design,
+            task=self.data,
+            glimpse=task.grid.glimpse,
+            seed=self.seed,
+            precision=self.posterior.precision,
+            device=device,
+            data=data,
+            cache=cache,
+            source=source,
+            skip_corrupt=skip_corrupt,
+        )
 
     def to_yaml(self, path: Path) -> None:
         """Write all fields to a file that `recipe` reads back as an equal recipe."""
