@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.store import FORMAT, about_posterior, find_posterior
+from nogs.posterior.store import FORMAT, about_posterior, find_posterior, halved
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors, write_text
 
-_KEPT_WHOLE = "calibration."
+_FILES = ("weights", "teacher")  # fields that name a file, of which the card shows the name alone
 
 
 def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes: str = "") -> None:
@@ -26,9 +26,7 @@ def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes:
     if metadata.get("format") != FORMAT:
         raise InputError(f"{source} is not a posterior of this version; train it again with nogs posterior train.")
     about = about_posterior(source)
-    whole = {name for name, value in tensors.items() if not value.is_floating_point() or name.startswith(_KEPT_WHOLE)}
-    halved = {name: value if name in whole else value.half() for name, value in tensors.items()}
-    save_tensors(path, halved, metadata)
+    save_tensors(path, halved(tensors), metadata)
     write_text(path.with_suffix(".md"), _card(path, metadata, about, defaults, notes))
 
 
@@ -67,6 +65,3 @@ def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], defaults:
             f"{row['calibration_error']:.4f} |"
         )
     return "\n".join(lines) + "\n"
-
-
-_FILES = ("weights", "teacher")

@@ -29,10 +29,9 @@ def save_posterior(
     half: bool = False,
 ) -> None:
     """Write a posterior; `about` says how it was made and what it scores. `half` stores weights as float16."""
-    tensors: dict[str, Tensor] = dict(posterior.network.state_dict())
+    tensors = {**posterior.network.state_dict(), _TEMPERATURE: posterior.inverse_temperature}
     if half:
-        tensors = {name: t.half() if t.is_floating_point() else t for name, t in tensors.items()}
-    tensors[_TEMPERATURE] = posterior.inverse_temperature
+        tensors = halved(tensors)
     metadata = {
         "format": FORMAT,
         "task": task.name,
@@ -40,6 +39,11 @@ def save_posterior(
         "about": json.dumps(dict(about or {})),
     }
     save_tensors(path, {name: value.cpu() for name, value in tensors.items()}, metadata)
+
+
+def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in float16; the calibration, a few numbers, stays as it is."""
+    return {name: t.half() if t.is_floating_point() and name != _TEMPERATURE else t for name, t in tensors.items()}
 
 
 def load_posterior(
