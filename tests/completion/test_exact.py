@@ -2,13 +2,29 @@ import numpy as np
 import pytest
 import torch
 
-from nogs.completion.exact import log_likelihood
+from nogs.completion.exact import log_likelihood, squared_distances
 from small_banks import SCALE, normalised, pictures, slow_log_likelihood
 
 IMAGES = pictures(20, seed=5)
 PIXELS = [(0, 0), (4, 7), (8, 10)]
 ALL = [(r, c) for r in range(-4, 5) for c in range(-4, 5)]
 ONE_SIDED = [(r, c) for r in range(9) for c in range(9)]
+
+
+def likelihoods(images, flip, *, glimpses, pixels, shifts, join="product"):
+    distances = [
+        squared_distances(
+            torch.from_numpy(images),
+            torch.arange(len(images)),
+            torch.full((len(images),), flip),
+            glimpse=torch.from_numpy(glimpse),
+            pixel=pixel,
+            shifts=shifts,
+            scale=SCALE,
+        )
+        for glimpse, pixel in zip(glimpses, pixels)
+    ]
+    return log_likelihood(distances, temperature=25.0, join=join)
 
 
 @pytest.mark.parametrize("shifts", [[(0, 0)], ALL, ONE_SIDED], ids=["none", "centred", "one-sided"])
@@ -20,17 +36,7 @@ def test_likelihoods_agree_with_a_loop(shifts, join):
         normalised(IMAGES), normalised(glimpses), np.array(PIXELS), shifts=shifts, v=25.0, join=join
     )
     for flip in (False, True):
-        found = log_likelihood(
-            torch.from_numpy(IMAGES),
-            torch.arange(20),
-            torch.full((20,), flip),
-            glimpses=torch.from_numpy(glimpses),
-            pixels=PIXELS,
-            shifts=shifts,
-            scale=SCALE,
-            temperature=25.0,
-            join=join,
-        )
+        found = likelihoods(IMAGES, flip, glimpses=glimpses, pixels=PIXELS, shifts=shifts, join=join)
         assert np.allclose(found.numpy(), slow[int(flip)], rtol=1e-4, atol=1e-4)
 
 
@@ -41,8 +47,5 @@ def test_a_window_as_wide_as_the_image_is_read():
     glimpse = truth[3:7, 2:6][None]
     far = [(r, c) for r in range(-6, 7, 3) for c in range(-6, 7, 3)]
     slow = slow_log_likelihood(normalised(images), normalised(glimpse), np.array([[3, 2]]), shifts=far, v=25.0)
-    found = log_likelihood(
-        torch.from_numpy(images), torch.arange(6), torch.zeros(6, dtype=torch.bool),
-        glimpses=torch.from_numpy(glimpse), pixels=[(3, 2)], shifts=far, scale=SCALE, temperature=25.0,
-    )  # fmt: skip
+    found = likelihoods(images, False, glimpses=glimpse, pixels=[(3, 2)], shifts=far)
     assert np.allclose(found.numpy(), slow[0], rtol=1e-4, atol=1e-4)

@@ -17,39 +17,20 @@ from torch import Tensor
 from nogs.completion.windows import Window, window
 from nogs.glimpse import cut
 
-__all__ = ["joint_likelihood", "log_likelihood", "squared_distances"]
+__all__ = ["log_likelihood", "squared_distances"]
 
 
 def log_likelihood(
-    pool: UInt8[Tensor, "M H W 3"],
-    index: Int64[Tensor, " K"],
-    flipped: Bool[Tensor, " K"],
-    *,
-    glimpses: UInt8[Tensor, "T g g 3"],
-    pixels: Sequence[tuple[int, int]],
-    shifts: Sequence[tuple[int, int]],
-    scale: tuple[float, float, float],
-    temperature: float,
-    join: Literal["product", "sum"] = "product",
-) -> Float32[Tensor, " K"]:
-    """log p(y | image k, l): for each glimpse the mean over shifts of exp(-d / v), joined by a product over glimpses.
-
-    The release joins them by a sum instead (`join="sum"`).
-    """
-    distances = [
-        squared_distances(pool, index, flipped, glimpse=glimpse, pixel=pixel, shifts=shifts, scale=scale)
-        for glimpse, pixel in zip(glimpses, pixels)
-    ]
-    return joint_likelihood(distances, temperature=temperature, join=join)
-
-
-def joint_likelihood(
     distances: Sequence[Float32[Tensor, "K _"]],
     *,
     temperature: float | Float32[Tensor, "V 1 1"],
     join: Literal["product", "sum"] = "product",
 ) -> Float32[Tensor, "*V K"]:
-    """The same from each glimpse's squared distances, which several v share: a tensor of them gives a row for each."""
+    """log p(y | image k, l): for each glimpse the mean over shifts of exp(-d / v), joined by a product over glimpses.
+
+    Several v share the squared distances: a tensor of them gives a row for each. The release joins the glimpses by a
+    sum instead (`join="sum"`).
+    """
     terms = [torch.logsumexp(part / -temperature, -1) - math.log(part.shape[1]) for part in distances]
     stacked = torch.stack(terms)
     return (stacked.sum(0) if join == "product" else torch.logsumexp(stacked, 0)).float()

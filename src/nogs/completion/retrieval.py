@@ -19,7 +19,7 @@ from nogs.bank.bank import Bank
 from nogs.bank.pca import normalise
 from nogs.bank.store import ResidentImages
 from nogs.completion.config import CompletionConfig
-from nogs.completion.exact import joint_likelihood, squared_distances
+from nogs.completion.exact import log_likelihood, squared_distances
 from nogs.completion.proposal import CodeSpace, joined
 from nogs.completion.protocol import Completions
 from nogs.completion.resampling import effective_size, resample
@@ -168,12 +168,12 @@ class Retrieval:
         """Importance weights log p - log q + log count, at the smallest v that leaves enough of them."""
         v, join = self.config.temperature(len(distances)), self.config.exact_join
         correction = drawn.log_count - drawn.log_q
-        found = joint_likelihood(distances, temperature=v, join=join).double() + correction
+        found = log_likelihood(distances, temperature=v, join=join).double() + correction
         if not self.config.least_effective:
             return found
         # too large a v wastes the draws as well: the proposal is made for images that agree
         rising = v * _RISE ** torch.arange(_RISES, device=found.device, dtype=torch.float32)[:, None, None]
-        weights = joint_likelihood(distances, temperature=rising, join=join).double() + correction
+        weights = log_likelihood(distances, temperature=rising, join=join).double() + correction
         sizes = effective_size(weights)
         enough = sizes >= self.config.least_effective
         return weights[torch.where(enough.any(), enough.long().argmax(), sizes.argmax())]
