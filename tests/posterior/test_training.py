@@ -116,8 +116,9 @@ def test_hidden_glimpses_are_painted_before_labels_are_learned(task, tmp_path):
     assert json.loads(metadata["about"])["best_iteration"] == 60
 
 
-def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypatch):
-    config = QUICK.model_copy(update={"dropout": 0.2, "weight_decay": 0.1, "clip": 1.0})
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypatch, optimizer):
+    config = QUICK.model_copy(update={"dropout": 0.2, "weight_decay": 0.1, "clip": 1.0, "optimizer": optimizer})
     trained(task, config, tmp_path / "whole")
     step = Trainer.step
 
@@ -261,6 +262,59 @@ def test_optimizer_of_the_defaults_is_adam():
             layer(x).square().sum().backward()
             optimizer.step()
     torch.testing.assert_close(one.weight, other.weight)
+
+
+def test_muon_moves_the_layers_matrices_as_torchs_own_and_the_rest_as_adam():
+    torch.manual_seed(0)
+    named = {
+        "blocks.0.out.weight": torch.randn(6, 4),
+        "blocks.0.out.bias": torch.randn(6),
+        "head.weight": torch.randn(3, 4),
+    }
+    ours, theirs = ({name: torch.nn.Parameter(value.clone()) for name, value in named.items()} for _ in range(2))
+    config = PosteriorConfig(learning_rate=0.01, weight_decay=0.1, optimizer="muon")
+    optimizer = make_optimizer(ours, config=config, loaded=set())
+    matrix, bias, head = theirs.values()
+    muon = torch.optim.Muon([matrix], lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    adam = torch.optim.AdamW(
+        [{"params": [bias], "weight_decay": 0.0}, {"params": [head], "weight_decay": 0.1}], lr=0.01
+    )
+    for _ in range(4):
+        for one, other in zip(ours.values(), theirs.values()):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+        for each in (optimizer, muon, adam):
+            each.step()
+    torch.testing.assert_close(ours["blocks.0.out.weight"], matrix, atol=2e-3, rtol=0)  # theirs works in bfloat16
+    torch.testing.assert_close([ours["blocks.0.out.bias"], ours["head.weight"]], [bias, head])
+
+
+def test_muon_takes_queries_keys_and_values_for_three_matrices():
+    parts = [torch.nn.Parameter(torch.zeros(4, 4)) for _ in range(3)]
+    whole = torch.nn.Parameter(torch.zeros(12, 4))
+    config = PosteriorConfig(learning_rate=0.01, optimizer="muon")
+    optimizers = [
+        make_optimizer({"blocks.0.qkv.weight": whole}, config=config, loaded=set()),
+        make_optimizer({f"blocks.{n}.out.weight": part for n, part in enumerate(parts)}, config=config, loaded=set()),
+    ]
+    whole.grad = torch.randn(12, 4)
+    for part, grad in zip(parts, whole.grad.clone().chunk(3)):
+        part.grad = grad
+    for optimizer in optimizers:
+        optimizer.step()
+    torch.testing.assert_close(whole, torch.cat(parts))
+    turned = [part.detach() / (0.01 * 0.2 * 4**0.5) for part in parts]
+    assert all(0.6 < value < 1.3 for part in turned for value in torch.linalg.svdvals(part))
+
+
+def test_training_can_start_from_another_posterior(task, folders):
+    source = str(folders["tokens"] / "posterior.safetensors")
+    trainer = Trainer(task, config=TOKENS.model_copy(update={"start": source}), glimpses=T, seed=1, device=CPU)
+    for name, value in load_posterior(source).network.state_dict().items():
+        assert torch.equal(trainer.network.state_dict()[name], value)
+    wider = TOKENS.model_copy(update={"start": source, "width": 96})
+    with pytest.raises(InputError, match=r"its width is 48, not 96; set the same sizes"):
+        Trainer(task, config=wider, glimpses=T, seed=1, device=CPU)
 
 
 def test_loaded_weights_move_slowly_or_not_at_all():

@@ -54,6 +54,8 @@ class PosteriorConfig(BaseModel):
     """A trained posterior of the same task (file or published name) whose answers are learned as well as the labels."""
     teacher_weight: float = Field(0.5, ge=0, le=1)
     """Share of the loss that the teacher's answers have."""
+    start: str | None = None
+    """A trained posterior of the same architecture (file or published name) whose weights training begins with."""
     pretrain: int = Field(0, ge=0)
     """tokens: first iterations that predict the pixels of hidden glimpses instead of labels."""
     pretrain_glimpses: int = Field(16, ge=2)
@@ -66,8 +68,10 @@ class PosteriorConfig(BaseModel):
     seconds: float | None = Field(None, gt=0)
     """Train for so many seconds at most; a falling step size reaches zero by then. Such a run can't be repeated to the
     bit."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Adam for all weights, or Muon for the matrices of the transformer's layers (kind tokens), which learn sooner."""
     learning_rate: float = Field(1e-4, gt=0)
-    """Adam's largest step size."""
+    """Adam's largest step size; Muon's steps are as long."""
     pretrained_rate: float = Field(1.0, ge=0)
     """Factor on the step size of weights that were loaded; 0 leaves them as they are."""
     schedule: Literal["constant", "cosine"] = "constant"
@@ -95,6 +99,8 @@ class PosteriorConfig(BaseModel):
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}.")
         if self.pretrain and self.kind != "tokens":
             raise ValueError("pretrain is for kind tokens; leave it out for a cnn.")
+        if self.optimizer == "muon" and self.kind != "tokens":
+            raise ValueError("optimizer muon is for kind tokens; use adam for a cnn.")
         if self.pretrain >= self.iterations:
             raise ValueError(
                 f"pretrain must leave iterations for the labels, but is {self.pretrain} of {self.iterations}."

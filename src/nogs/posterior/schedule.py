@@ -1,4 +1,4 @@
-"""Adam for a posterior: which weights decay, which move slowly because they were loaded, and how large a step is."""
+"""The optimiser of a posterior: which weights decay, which were loaded and move slowly, how large a step is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.muon import MuonAdamW
 
 
 def learning_rate(config: PosteriorConfig, iteration: int, seconds: float = 0.0) -> float:
@@ -26,25 +27,30 @@ def learning_rate(config: PosteriorConfig, iteration: int, seconds: float = 0.0)
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
 
 
-def make_optimizer(
-    parameters: Mapping[str, nn.Parameter], *, config: PosteriorConfig, loaded: set[str]
-) -> torch.optim.AdamW:
-    """AdamW (Adam where nothing decays) with its state in place; a group's `factor` multiplies the step size.
+def make_optimizer(parameters: Mapping[str, nn.Parameter], *, config: PosteriorConfig, loaded: set[str]) -> MuonAdamW:
+    """AdamW (Adam where nothing decays), or Muon for the transformer's matrices, with its state in place.
 
-    Of the parameters, those named in `loaded` take the factor `pretrained_rate`, and are frozen where it is 0.
+    A group's `factor` multiplies the step size: `pretrained_rate` for the parameters named in `loaded`, which are
+    frozen where it is 0.
     """
-    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in parameters.items():
         factor = config.pretrained_rate if name in loaded else 1.0
         parameter.requires_grad_(factor > 0)
+        muon = config.optimizer == "muon" and "blocks." in name and parameter.ndim == 2
         if factor > 0:
-            groups.setdefault((parameter.ndim > 1, factor), []).append(parameter)
+            groups.setdefault((muon, parameter.ndim > 1, factor), []).append(parameter)
     # on a GPU a step is a captured graph, which reads the step size from memory
     capturable = all(parameter.is_cuda for parameter in parameters.values())
-    optimizer = torch.optim.AdamW(
+    optimizer = MuonAdamW(
         [
-            {"params": members, "factor": factor, "weight_decay": config.weight_decay if matrices else 0.0}
-            for (matrices, factor), members in groups.items()
+            {
+                "params": members,
+                "muon": muon,
+                "factor": factor,
+                "weight_decay": config.weight_decay if matrices else 0.0,
+            }
+            for (muon, matrices, factor), members in groups.items()
         ],
         lr=config.learning_rate,
         fused=True,
@@ -54,11 +60,15 @@ def make_optimizer(
         if capturable:
             group["lr"] = torch.tensor(config.learning_rate, device=group["params"][0].device)
         for parameter in group["params"]:
-            optimizer.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+            optimizer.state[parameter] = (
+                {"momentum": torch.zeros_like(parameter)}
+                if group["muon"]
+                else {
+                    "step": torch.zeros((), device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+            )
     return optimizer
 
 

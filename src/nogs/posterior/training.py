@@ -118,6 +118,8 @@ class Trainer:
         self.row_weights = (1 / (counts * len(counts))).repeat_interleave(counts)
         self.network = self.architecture.build(seed=seed)
         loaded = self.network.load(config.weights) if config.weights != "none" else set()
+        if config.start is not None:
+            self._start_from(config.start)
         self.network.to(device)
         self.painter = None
         if config.pretrain:
@@ -142,13 +144,26 @@ class Trainer:
         self.best_loss, self.best_iteration = math.inf, 0
         self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
 
+    def _start_from(self, source: str) -> None:
+        other = load_posterior(source, task=self.task)
+        ours, theirs = (found.to_json() for found in (self.architecture, other.architecture))
+        if ours != theirs:
+            fields = {**ours["config"], "glimpses": 0, "head": 0}
+            here, there = ({**found["config"], **found} for found in (ours, theirs))
+            differing = next(name for name in fields if here[name] != there[name])
+            raise InputError(
+                f"{source} can't be the start of this posterior: its {differing} is {there[differing]}, not "
+                f"{here[differing]}; set the same sizes or leave out --posterior.start."
+            )
+        self.network.load_state_dict(other.network.state_dict())
+
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """All that is optimised, by name."""
         painter = {} if self.painter is None else dict(self.painter.named_parameters(prefix="painter"))
         return {**dict(self.network.named_parameters()), **painter}
 
     def step(self) -> None:
-        """One iteration of Adam on Eq. 7, on a GPU as a captured graph."""
+        """One iteration on Eq. 7, on a GPU as a captured graph."""
         epoch, painting = self.iteration // self.per_epoch, self.iteration < self.config.pretrain
         if epoch != self.epoch:
             key = streams.key(self.seed, "posterior order", step=epoch)
@@ -332,9 +347,11 @@ def _fields(config: PosteriorConfig) -> dict[str, Any]:
     """What decides a training; files that it names are known by what they hold, wherever they lie."""
     out = config.model_dump(exclude={"save_every"})
     named = {} if config.weights in ("none", "imagenet") else {"weights": Path(config.weights)}
-    named |= {} if config.teacher is None else {"teacher": find_posterior(config.teacher)}
+    for field in ("teacher", "start"):
+        if getattr(config, field) is not None:
+            named[field] = find_posterior(getattr(config, field))
     for field, path in named.items():
         if not path.is_file():
-            raise InputError(f"There is no file {path}; check --posterior.weights and --posterior.teacher.")
+            raise InputError(f"There is no file {path}; check --posterior.{field}.")
         out[field] = file_digest(path)
     return out

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from nogs.bank.generators.weights import fill
 from nogs.bank.leaks import refuse_ids
 from nogs.data.task import Task
 from nogs.runtime import progress
+from nogs.runtime.capture import captured
 from nogs.runtime.device import Precision, pick_precision
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
@@ -145,21 +147,22 @@ def _train_autoencoder(
     autoencoder: Autoencoder, images: Tensor, config: TrainedConfig, seed: int, precision: Precision
 ) -> float:
     """Minimise `_picture_loss`; returns the last batch's mean absolute error, in -1..1."""
-    generator = torch_stream(seed, "autoencoder batches")
-    optimizer, schedule = _optimizer(autoencoder, config, config.autoencoder_iterations)
-    batch, error = max(1, min(config.batch // 8, len(images))), math.nan
-    with progress.track("autoencoder", total=config.autoencoder_iterations) as bar:
-        for _ in range(config.autoencoder_iterations):
-            target = _batch(images, batch, generator)
-            with precision.active():
-                # a little noise on the code, so that the decoder forgives what the flow does not get exactly right
-                code = autoencoder.encode(target)
-                found = autoencoder.decode(code + 0.05 * torch.randn_like(code), (target.shape[2], target.shape[3]))
-            loss = _picture_loss(found.float(), target) + 1e-3 * code.float().square().mean()
-            _step(loss, autoencoder, optimizer, schedule)
-            bar.advance(1)
-        error = float((found.detach().float() - target).abs().mean())
-    return error
+    error = torch.zeros((), device=images.device)
+
+    def loss(rows: Tensor) -> Tensor:
+        values = _values(images[rows % len(images)])
+        target = torch.where((rows < len(images))[:, None, None, None], values, values.flip(3))
+        with precision.active():
+            # a little noise on the code, so that the decoder forgives what the flow does not get exactly right
+            code = autoencoder.encode(target)
+            found = autoencoder.decode(code + 0.05 * torch.randn_like(code), (target.shape[2], target.shape[3]))
+        error.copy_((found.detach().float() - target).abs().mean())
+        return _picture_loss(found.float(), target) + 1e-3 * code.float().square().mean()
+
+    rows = torch.zeros(max(1, min(config.batch // 8, len(images))), dtype=torch.int64, device=images.device)
+    work = _Work(autoencoder, partial(loss, rows), config.learning_rate, config.autoencoder_iterations)
+    work.run(rows, of=2 * len(images), generator=torch_stream(seed, "autoencoder batches"), title="autoencoder")
+    return float(error)
 
 
 def _picture_loss(found: Tensor, target: Tensor) -> Tensor:
@@ -188,53 +191,68 @@ def _train_flow(
     flow: Flow, latents: Tensor, config: TrainedConfig, seed: int, precision: Precision
 ) -> tuple[dict[str, Tensor], float]:
     """Regress the velocity latent - noise at a random point of the straight way; returns the averaged weights."""
-    generator = torch_stream(seed, "flow batches")
-    optimizer, schedule = _optimizer(flow, config, config.iterations)
-    average = {name: value.clone() for name, value in flow.state_dict().items()}
-    sums = torch.zeros((), device=latents.device)
-    with progress.track("flow", total=config.iterations) as bar:
-        for step in range(config.iterations):
-            rows = torch.randint(len(latents), (min(config.batch, len(latents)),), generator=generator)
-            target = latents[rows.to(latents.device)]
-            noise = torch.randn_like(target)
-            # times crowd in the middle, where the velocity is hardest to tell (Esser et al., 2024)
-            time = torch.randn(len(target), device=target.device).sigmoid()
-            way = time[:, None, None, None]
-            with precision.active():
-                found = flow(way * target + (1 - way) * noise, time)
-            loss = (found.float() - (target - noise)).square().mean()
-            _step(loss, flow, optimizer, schedule)
-            keep = min(0.9995, (step + 1) / (step + 10))
-            with torch.no_grad():
-                torch._foreach_lerp_(list(average.values()), list(flow.state_dict().values()), 1 - keep)
-            sums += loss.detach()
-            bar.advance(1)
-    return average, float(sums) / config.iterations
+
+    def loss(rows: Tensor) -> Tensor:
+        target = latents[rows]
+        noise = torch.randn_like(target)
+        # times crowd in the middle, where the velocity is hardest to tell (Esser et al., 2024)
+        time = torch.randn(len(target), device=target.device).sigmoid()
+        way = time[:, None, None, None]
+        with precision.active():
+            found = flow(way * target + (1 - way) * noise, time)
+        return (found.float() - (target - noise)).square().mean()
+
+    rows = torch.zeros(min(config.batch, len(latents)), dtype=torch.int64, device=latents.device)
+    work = _Work(flow, partial(loss, rows), config.learning_rate, config.iterations)
+    work.run(rows, of=len(latents), generator=torch_stream(seed, "flow batches"), title="flow")
+    return work.average, float(work.sums) / config.iterations
 
 
-def _optimizer(network: torch.nn.Module, config: TrainedConfig, iterations: int) -> tuple[Any, Any]:
-    optimizer = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=0.01)
-    warm = max(1, min(500, iterations // 10))
+class _Work:
+    """Steps of AdamW on a loss, on a GPU as a captured graph, and the running average of the weights."""
 
-    def share(step: int) -> float:
-        return min((step + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * step / iterations))
+    def __init__(
+        self, network: torch.nn.Module, loss: Callable[[], Tensor], learning_rate: float, iterations: int
+    ) -> None:
+        self.network, self.loss, self.learning_rate, self.iterations = network, loss, learning_rate, iterations
+        self.device = next(network.parameters()).device
+        self.rate, self.new = (torch.zeros((), device=self.device) for _ in range(2))
+        self.optimizer = torch.optim.AdamW(
+            network.parameters(), lr=self.rate, weight_decay=0.01, fused=True, capturable=self.device.type == "cuda"
+        )
+        self.sums = torch.zeros((), device=self.device)
+        self.average = {name: value.clone() for name, value in network.state_dict().items()}
 
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+    def run(self, rows: Tensor, *, of: int, generator: torch.Generator, title: str) -> None:
+        """All iterations; `rows`, which the loss reads, are drawn anew for each."""
+        before = {name: value.clone() for name, value in self.network.state_dict().items()}
+        step = captured(self._step, self.device)
+        if step is not self._step:  # the trial runs of the capture are undone
+            self.network.load_state_dict(before)
+            for name, value in before.items():
+                self.average[name].copy_(value)
+            for value in (self.sums, *(v for state in self.optimizer.state.values() for v in state.values())):
+                value.zero_()
+        with progress.track(title, total=self.iterations) as bar:
+            for n in range(self.iterations):
+                rows.copy_(torch.randint(of, rows.shape, generator=generator))
+                warm = max(1, min(500, self.iterations // 10))
+                share = min((n + 1) / warm, 0.5 + 0.5 * math.cos(math.pi * n / self.iterations))
+                self.rate.fill_(self.learning_rate * share)
+                self.new.fill_(1 - min(0.9995, (n + 1) / (n + 10)))
+                step()
+                bar.advance(1)
 
-
-def _step(loss: Tensor, network: torch.nn.Module, optimizer: Any, schedule: Any) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-    optimizer.step()
-    schedule.step()
-
-
-def _batch(images: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    rows = torch.randint(len(images), (number,), generator=generator)
-    values = _values(images[rows.to(images.device)])
-    flip = torch.rand(number, generator=generator).to(images.device) < 0.5
-    return torch.where(flip[:, None, None, None], values.flip(3), values)
+    def _step(self) -> None:
+        loss = self.loss()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimizer.step()
+        self.sums += loss.detach()
+        with torch.no_grad():
+            for name, value in self.network.state_dict().items():
+                self.average[name].lerp_(value, self.new)
 
 
 def _values(images: Tensor) -> Tensor:
