@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument(
         "--pictures", type=Path, help=".npy of uint8 images [N, H, W, 3] to fit the PCA on; else invented"
     )
+    parser.add_argument("--fused", action="store_true", help="with the kernels of one pass; needs a GPU and triton")
     parser.add_argument("--without-plain", action="store_true", help="leave the plain way out (for large banks)")
     arguments = parser.parse_args()
     if arguments.threads:
@@ -52,7 +53,10 @@ def main() -> None:
     bank = make(arguments, device)
     steps = range(-arguments.reach, arguments.reach + 1, 2)
     shifts = [(row, column) for row in steps for column in steps]
-    space = CodeSpace(bank, glimpse=arguments.glimpse, shifts=shifts, variance_kept=arguments.variance_kept)
+    options = {"glimpse": arguments.glimpse, "shifts": shifts, "variance_kept": arguments.variance_kept}
+    space = CodeSpace(bank, fused=arguments.fused, **options)
+    if space.fused != arguments.fused:
+        parser.error("--fused needs a bank on a GPU that holds its tiles, in float16, and triton.")
     last = arguments.size - arguments.glimpse - 4
     pixels = torch.randint(4, last, (arguments.images, arguments.glimpses, 2))
     pixels[:, 0] = pixels[0, 0].clone()  # the first location is the same for every image of a task
@@ -72,6 +76,9 @@ def main() -> None:
         return plain(bank, query[0], pixels[0].tolist(), shifts, arguments.glimpse, arguments.temperature)
 
     ways = {"code_space": warm, "code_space_new_locations": fresh}
+    if arguments.fused:
+        unfused = CodeSpace(bank, **options)
+        ways["code_space_not_fused"] = lambda: unfused.log_likelihood(query, pixels, temperature=arguments.temperature)
     if not arguments.without_plain:
         ways["plain"] = plain_way
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -95,6 +102,7 @@ def main() -> None:
         "flips": 2,
         "shifts": len(shifts),
         "ranks": {"region": space.rank, "shift": space.shift_rank},
+        "fused": space.fused,
         "pictures": "given" if arguments.pictures else "invented, power-law spectrum",
         "median_seconds": {name: round(value, 5) for name, value in median.items()},
         "milliseconds_per_image": round(1e3 * median["code_space"] / arguments.images, 4),
@@ -102,6 +110,16 @@ def main() -> None:
         "cost_per_image": cost(arguments, space, len(shifts), bank.codes.element_size()),
         "provenance": provenance(),
     }
+    if arguments.fused:
+        found = warm()
+        difference = (found - ways["code_space_not_fused"]()).abs()
+        alone = space.log_likelihood(query[:1], pixels[:1], temperature=arguments.temperature)
+        result["log_weight_difference_from_not_fused"] = {
+            "mean": float(difference.mean()),
+            "largest": float(difference.max()),
+            "of_a_spread_of": float(found.std(2).mean()),
+        }
+        result["same_numbers_alone_and_among_others"] = torch.equal(alone[0], found[0])
     if "plain" in median:
         result["times_faster_than_plain"] = round(median["plain"] * arguments.images / median["code_space"], 2)
         result["times_faster_with_new_locations"] = round(
@@ -204,13 +222,7 @@ def errors(
 ) -> dict[str, float]:
     """Relative error against the plain way on 2,000 bank images: of one distance, and of a sum over the glimpses."""
     few = slice(0, 2000)
-    found = torch.empty(len(query), 2, len(shifts), 2000, device=bank.device)
-
-    def keep(b: int, t: int, rows: slice, distances: torch.Tensor) -> None:
-        if rows.start < 2000:
-            found[t, :, :, rows] = distances[..., : 2000 - rows.start]
-
-    space.distances(query[None], pixels[None], keep)
+    found = space.all_distances(query, pixels)[0][..., few]
     truth = torch.stack(
         [
             torch.stack([plain_distances(bank, y, pixel, shifts, space.glimpse, flip, few) for flip in range(2)])
@@ -232,10 +244,24 @@ def cost(arguments: argparse.Namespace, space: CodeSpace, shifts: int, bytes_per
     slots = arguments.bank * 2 * arguments.glimpses
     form = space.rank * space.shift_rank * shifts if shifts > 1 else 0
     flops = 2 * slots * (arguments.components * space.rank + form + space.rank * shifts)
+    codes = arguments.bank * arguments.components * bytes_per_number
+    if space.tile is not None:
+        from nogs.completion.fused import TOGETHER
+
+        # from memory: codes once for the images of a program, log weights written once; every tile of rows reads the
+        # image's maps, which stay in the second-level cache
+        moved = codes / min(TOGETHER, arguments.images) + arguments.bank * 2 * 4
+        maps = (arguments.components * space.rank + form) * bytes_per_number + space.rank * shifts * 4
+        cached = slots / space.tile.rows * maps
+        return {"gigaflop": giga(flops), "gigabytes_moved": giga(moved), "gigabytes_from_cache": giga(cached)}
     parts = space.rank + (space.shift_rank * shifts if shifts > 1 else 0)
-    moved = arguments.bank * arguments.glimpses * arguments.components * bytes_per_number
+    moved = arguments.glimpses * codes
     moved += 2 * slots * parts * bytes_per_number + slots * space.rank * bytes_per_number + 6 * slots * shifts * 4
-    return {"gigaflop": round(flops / 1e9, 2), "gigabytes_moved": round(moved / 1e9, 3)}
+    return {"gigaflop": giga(flops), "gigabytes_moved": giga(moved)}
+
+
+def giga(number: float) -> float:
+    return round(number / 1e9, 3)
 
 
 def synchronise(device: torch.device) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from jaxtyping import Float, Float32, Int64
@@ -20,7 +20,10 @@ from torch import Tensor
 from nogs.bank.bank import Bank
 from nogs.completion.windows import Window, window
 
-__all__ = ["CodeSpace"]
+if TYPE_CHECKING:
+    from nogs.completion.fused import Tile
+
+__all__ = ["CodeSpace", "Factor"]
 
 Item = TypeVar("Item")
 
@@ -28,7 +31,7 @@ _CACHED = 2048  # locations whose factors are kept
 
 
 @dataclass(frozen=True)
-class _Factor:
+class Factor:
     """What one location needs, for F flips and S shifts; p numbers a patch, ranks r of the region and r' of a shift."""
 
     project: Float[Tensor, "F r C"]  # Lᵀ
@@ -40,7 +43,7 @@ class _Factor:
 
 
 class CodeSpace:
-    """Distances in code space for one bank, glimpse size and set of shifts."""
+    """Distances in code space for one bank, glimpse size and set of shifts; `fused` asks for kernels of one pass."""
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class CodeSpace:
         mirrored: bool = True,
         variance_kept: float = 0.996,
         block: int | None = None,
+        fused: bool = False,
     ) -> None:
         self.bank, self.glimpse, self.shifts = bank, glimpse, tuple(shifts)
         self.flips, self.mirrored = (False, True) if flips else (False,), mirrored
@@ -60,7 +64,7 @@ class CodeSpace:
         self._mean = bank.pca.mean.reshape(1, height, width, 3)
         # dead components (a bank of fewer directions than components) must not divide by zero
         self._deviation = bank.pca.variance.clamp_min(1e-12).sqrt()
-        self._factors: dict[tuple[int, int], _Factor] = {}
+        self._factors: dict[tuple[int, int], Factor] = {}
         self.rank, self.shift_rank = self._ranks(variance_kept)
         # a CPU works within its cache; a GPU in few large steps, whose sizes depend on the kind of device alone
         self.together, self.block = 1, block or 1 << 12
@@ -69,6 +73,12 @@ class CodeSpace:
             row = len(self.flips) * max(self.together * self.rank, len(self.shifts) * self.shift_rank) * 2
             room = torch.cuda.get_device_properties(bank.device).total_memory // 48
             self.block = block or max(1 << 12, room // row)
+        self.tile = self._fused_tile() if fused else None
+
+    @property
+    def fused(self) -> bool:
+        """Whether `nogs.completion.fused` computes: it was asked for, triton is installed and the GPU holds a tile."""
+        return self.tile is not None
 
     def distances(
         self,
@@ -108,11 +118,15 @@ class CodeSpace:
         self, query: Float32[Tensor, "B T p"], pixels: Int64[Tensor, "B T 2"], *, temperature: float
     ) -> Float32[Tensor, "B F N"]:
         """log w₁ of algorithm 2, but for a constant: a sum over glimpses of log-sum-exp over shifts of -d / v."""
+        factors = [[self.factor(row, column) for row, column in glimpses] for glimpses in pixels.tolist()]
+        if self.tile is not None and pixels.numel():
+            from nogs.completion.fused import log_weights
+
+            return log_weights(self.bank.codes, factors, query, cut=self.tile, temperature=temperature)
         out = torch.zeros(len(query), len(self.flips), len(self.bank), device=self.bank.device)
-        gates = self._gates(pixels)
 
         def add(b: int, t: int, rows: slice, distances: Tensor) -> None:
-            out[b, :, rows] += joined(distances, gates[b][t], temperature)
+            out[b, :, rows] += joined(distances, factors[b][t].open, temperature)
 
         self.distances(query, pixels, add)
         return out
@@ -121,16 +135,21 @@ class CodeSpace:
         self, query: Float32[Tensor, "T p"], pixels: Int64[Tensor, "T 2"]
     ) -> tuple[Float32[Tensor, "T F S N"], list[Tensor]]:
         """Every distance of one image, and for each glimpse 0 or -inf by shift: for a search over v."""
-        shape = (len(query), len(self.flips), len(self.shifts), len(self.bank))
-        out = torch.empty(shape, device=self.bank.device)
+        factors = [self.factor(row, column) for row, column in pixels.tolist()]
+        gates = [factor.open for factor in factors]
+        if self.tile is not None and factors:
+            from nogs.completion.fused import distances
+
+            return distances(self.bank.codes, factors, query, cut=self.tile), gates
+        out = torch.empty(len(query), len(self.flips), len(self.shifts), len(self.bank), device=self.bank.device)
 
         def keep(b: int, t: int, rows: slice, distances: Tensor) -> None:
             out[t, :, :, rows] = distances
 
         self.distances(query[None], pixels[None], keep)
-        return out, self._gates(pixels[None])[0]
+        return out, gates
 
-    def factor(self, row: int, column: int) -> _Factor:
+    def factor(self, row: int, column: int) -> Factor:
         """The matrices of a location, for its flips and shifts; the last ones are kept."""
         if (row, column) not in self._factors:
             if len(self._factors) >= _CACHED:
@@ -138,22 +157,26 @@ class CodeSpace:
             self._factors[row, column] = self._make_factor(row, column)
         return self._factors[row, column]
 
-    def _gates(self, pixels: Tensor) -> list[list[Tensor]]:
-        return [[self.factor(row, column).open for row, column in glimpses] for glimpses in pixels.tolist()]
+    def _fused_tile(self) -> Tile | None:
+        try:
+            from nogs.completion.fused import tile
+        except ImportError:  # no triton on this system
+            return None
+        return tile(self.bank.codes, rank=self.rank, shift_rank=self.shift_rank, shifts=len(self.shifts))
 
-    def _linear(self, factor: _Factor, query: Tensor) -> tuple[Tensor, Tensor]:
+    def _linear(self, factor: Factor, query: Tensor) -> tuple[Tensor, Tensor]:
         """2 (y - μ)ᵀ times the patch as a function of u, and ‖y - μ‖² + tail."""
         away = query - factor.means
         linear = 2 * torch.einsum("fsp,fspr->fsr", away, factor.patches)
         return linear.to(self.bank.codes.dtype), away.square().sum(-1) + factor.tails
 
-    def _lengths(self, factor: _Factor, coordinates: Tensor) -> Tensor:
+    def _lengths(self, factor: Factor, coordinates: Tensor) -> Tensor:
         """Squared lengths [F, S, n] of the patches that u [F, r, n] stands for."""
         if factor.forms is None:
             return _squares(coordinates[:, None])
         return _squares(torch.bmm(factor.forms, coordinates).unflatten(1, (len(self.shifts), self.shift_rank)))
 
-    def _make_factor(self, row: int, column: int) -> _Factor:
+    def _make_factor(self, row: int, column: int) -> Factor:
         region = window((row, column), self.shifts, glimpse=self.glimpse, size=self.bank.pca.size)
         chosen = self._select(region)
         flips = []
@@ -174,7 +197,7 @@ class CodeSpace:
         projects, forms_of, patches_of, means, tails_of = zip(*flips)
         dtype = self.bank.codes.dtype
         closed = torch.tensor([0.0 if place else -torch.inf for place in region.places])
-        return _Factor(
+        return Factor(
             torch.stack(projects).to(dtype),
             torch.stack(forms_of).flatten(1, 2).to(dtype) if len(self.shifts) > 1 else None,
             torch.stack(patches_of),
