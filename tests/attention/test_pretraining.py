@@ -9,8 +9,9 @@ from nogs.attention.cohort import Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.pretraining import Pretrainer, pretrain
 from nogs.attention.trunks import Trunk, trunks_of
+from nogs.data.augment import AugmentConfig
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import read_json
+from nogs.runtime.files import load_tensors, read_json
 from nogs.runtime.metrics import read_metrics
 from nogs.supervision import LocationDistribution
 from toy_attention import toy_task
@@ -160,6 +161,40 @@ def test_loss_that_is_no_number_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Pretrainer, "validate", lambda self: (0.5, float("nan")))
     with pytest.raises(InputError, match=r"was never a finite number; lower --attention\.pretrain-learning-rate"):
         run(tmp_path)
+
+
+def test_networks_pretrained_at_once_are_those_pretrained_one_after_the_other(tmp_path, monkeypatch):
+    task = toy_task()
+    members = [
+        Member(method, seed=seed, pretraining=pretraining)
+        for method, pretraining in (("ram", LocationDistribution.uniform(task.grid)), ("ram+", distribution(task)))
+        for seed in (0, 1)
+    ]
+    found = []
+    for abreast in (1, 3):
+        monkeypatch.setitem(pretraining.ABREAST, "cpu", abreast)
+        folder = tmp_path / str(abreast)
+        pretrain(task, members, config=SMALL, glimpses=3, folder=folder, device=CPU, weights="none")
+        curves = sorted((path.parent.relative_to(folder), path.read_text()) for path in folder.rglob("metrics.jsonl"))
+        networks = {path.relative_to(folder): load_tensors(path)[0] for path in folder.rglob("network.safetensors")}
+        found.append((curves, networks))
+    assert found[0][0] == found[1][0]
+    assert found[0][1].keys() == found[1][1].keys()
+    assert len(found[0][1]) == 4
+    for path, tensors in found[0][1].items():
+        assert all(torch.equal(value, found[1][1][path][name]) for name, value in tensors.items())
+
+
+def test_changed_images_are_learned_from_and_repeat():
+    plain, once, again = (
+        trainer(toy_task(), pretrain_augment=AugmentConfig(move=move, colour=move / 10)) for move in (0, 2, 2)
+    )
+    for made in (plain, once, again):
+        made.cohort.start_epoch(0)
+        for _ in range(3):
+            made.step()
+    assert torch.equal(once.loss, again.loss)
+    assert not torch.equal(once.loss, plain.loss)
 
 
 def test_dropout_changes_training_and_repeats():

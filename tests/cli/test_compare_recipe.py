@@ -1,6 +1,7 @@
 """`nogs compare RECIPE`: every method of the paper from one command, on miniature birds, stopped and continued."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -166,6 +167,20 @@ def test_some_of_the_methods_are_compared(birds, whole, capsys):
     assert "| ps-hgs, weight 1 | 2 |" in out
     assert "| ram" not in out
     assert main(everything(birds, whole)) == 0  # all of them again, as the other tests expect them
+
+
+def test_weights_of_supervision_are_compared(birds, whole, capsys):
+    assert main(everything(birds, whole, "--methods", "ps-nogs", "ram+", "--weights", "1", "64")) == 0
+    out = capsys.readouterr().out
+    assert all(f"| ps-nogs, weight {weight} | 2 |" in out for weight in (1, 64))
+    assert out.count("| ram+ | 2 |") == 1
+    folders = [whole / "attention" / name / "seed-0" for name in ("ps-nogs", "ps-nogs-weight-64")]
+    weights = [json.loads((folder / "evaluation.json").read_text())["member"]["weight"] for folder in folders]
+    assert weights == [1, 64]
+    curves = [(folder / "metrics.jsonl").read_text() for folder in folders]
+    assert curves[0] != curves[1]
+    shutil.rmtree(whole / "attention" / "ps-nogs-weight-64")  # the other tests expect eight methods
+    assert main(everything(birds, whole)) == 0
 
 
 def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whole, capsys):

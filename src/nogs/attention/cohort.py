@@ -28,7 +28,8 @@ class Member:
     """One network to train. `sequences` supervise some of its training images; RAM has none.
 
     Where a recipe pretrains, `pretraining` is what the locations of that stage are drawn from. A `route` holds
-    log-probabilities of the locations at each step, for a network that does not learn where to look.
+    log-probabilities of the locations at each step, for a network that does not learn where to look. A `variant` keeps
+    networks of one method apart that differ in the weight of supervision.
     """
 
     method: str
@@ -38,11 +39,18 @@ class Member:
     weight: float = 1.0
     pretraining: LocationDistribution | None = None
     route: Float32[np.ndarray, "T L"] | None = None
+    variant: str = ""
 
     @property
     def name(self) -> str:
         """Where its files lie, below the stage's folder."""
-        return "/".join([self.method, *([self.attribute] if self.attribute else []), f"seed-{self.seed}"])
+        method = f"{self.method}-{self.variant}" if self.variant else self.method
+        return "/".join([method, *([self.attribute] if self.attribute else []), f"seed-{self.seed}"])
+
+    @property
+    def label(self) -> str:
+        """Its method in tables; of a supervised one with the weight of supervision."""
+        return self.method if self.sequences is None else f"{self.method}, weight {self.weight:g}"
 
     def fingerprint(self) -> str:
         """What it was trained from, beside the recipe and the task."""

@@ -30,6 +30,8 @@ MEASURES = {
     "nll": "test NLL at the best validation NLL",
 }
 CURVES = ("nll", "accuracy", "balanced_accuracy")
+RELEASE = ", release embedder"
+"""What is added to the method of a network with that embedder."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,8 @@ def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]],
     member, best = evaluation["member"], evaluation["best"]
     supervised = member["method"].startswith("ps-")
     variant = [f"weight {member['weight']:g}"] if supervised else []
-    variant += ["release embedder"] if embedder == "release" else []
     return Learned(
-        method=", ".join([member["method"], *variant]),
+        method=", ".join([member["method"], *variant]) + (RELEASE if embedder == "release" else ""),
         attribute=member["attribute"],
         seed=member["seed"],
         rule=evaluation["convergence"]["rule"],

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nogs.data.augment import AugmentConfig
+
 
 class AttentionConfig(BaseModel):
     """Hard-attention network and its training; the defaults are the paper's for CelebA-HQ."""
@@ -85,6 +87,8 @@ class AttentionConfig(BaseModel):
     """Mirror half of the images in pretraining."""
     pretrain_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of each glimpse embedding's numbers that are dropped in pretraining."""
+    pretrain_augment: AugmentConfig = AugmentConfig()
+    """Random changes of the images in pretraining."""
     pretrain_validate_every: int = Field(1, ge=1)
     """Epochs between validations of pretraining."""
     inverse_temperature: float = Field(1.0, ge=0)

@@ -63,10 +63,12 @@ def make_members(
     config: AttentionConfig,
     glimpses: int,
     inputs: Inputs,
+    weights: Sequence[float] = (),
     seed: int = 0,
 ) -> list[Member]:
     """A network for each attribute, method and seed; a method that lacks its input is refused with how to make it.
 
+    A supervised method has one for each of the `weights` of supervision too; by default the recipe's alone.
     All methods supervise the same images: those of the near-optimal sequences where they are given, else the task's
     images to annotate. `seed` draws the sequences that are drawn.
     """
@@ -95,16 +97,19 @@ def make_members(
                         task, attribute, inverse_temperature=config.inverse_temperature
                     )
             route = {"random": random_route, "centre-out": centre_out_route}.get(method)
+            own = config.supervision_weight
             members += [
                 Member(
                     method,
                     seed=number,
                     attribute=attribute,
                     sequences=sequences,
-                    weight=config.supervision_weight,
+                    weight=weight,
                     pretraining=pretraining,
                     route=route and route(task.grid, glimpses=glimpses),
+                    variant="" if weight == own else f"weight-{weight:g}",
                 )
+                for weight in (weights if weights and sequences is not None else (own,))
                 for number in seeds
             ]
     return members

@@ -7,9 +7,9 @@ frozen while location networks learn on top of it, and shared by all methods tha
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from nogs.attention.trunks import (
     tuned_convolutions,
 )
 from nogs.data.task import Task
+from nogs.glimpse.changes import changed
 from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
@@ -45,11 +46,14 @@ from nogs.runtime.stage import Stage
 
 STATE = "state.safetensors"
 
+ABREAST = {"cuda": 3}
+"""Networks that are pretrained at once on a kind of device: a glimpse's small layers leave most of a GPU idle."""
+
 _FIELDS = (
     "embedder", "scales", "hidden", "embedding", "location_hidden", "policy", "mixture_components", "batch",
     "learning_rate", "trajectories", "precision", "embedder_precision", "pretrain_epochs", "pretrain_patience",
     "pretrain_seconds", "pretrain_batch", "pretrain_learning_rate", "pretrain_flip", "pretrain_dropout",
-    "pretrain_validate_every",
+    "pretrain_augment", "pretrain_validate_every",
 )  # fmt: skip
 """Fields of a recipe that change what pretraining finds."""
 
@@ -64,7 +68,7 @@ def pretrain(
     device: torch.device,
     weights: str,
 ) -> Frozen:
-    """Pretrain what `members` stand on, one after the other, below `folder`; what is done is loaded."""
+    """Pretrain what `members` stand on below `folder`, on a GPU some at once; what is done is loaded."""
     trunks, numbers = trunks_of(members)
     fields = {name: getattr(config, name) for name in _FIELDS}
     if config.class_weights != "none":
@@ -76,25 +80,48 @@ def pretrain(
         stages.append(Stage(folder / trunk.name, name=f"pretraining {trunk.name}", fingerprint=mark))
     for stage in stages:
         stage.check_folder()
-    for trunk, stage in zip(trunks, stages):
-        if stage.done:
-            continue
-        trainer = Pretrainer(task, trunk, config=config, glimpses=glimpses, device=device, weights=weights)
-        if not stage.begun:
-            stage.begin()
-        ended = trainer.run(stage.folder, mark=stage.fingerprint)
-        about = {"task": task.name, "attribute": trunk.attribute, "seed": trunk.seed, "method": FOLDER, **ended}
-        tensors = {name: value[0] for name, value in trainer.best.items()}
-        save_network(stage.folder / FILE, tensors, architecture=trainer.networks.architecture, about=about)
-        stage.finish(**ended)
-        (stage.folder / STATE).unlink(missing_ok=True)
-        del trainer
+    waiting = [(trunk, stage) for trunk, stage in zip(trunks, stages) if not stage.done]
+    size = ABREAST.get(device.type, 1)
+    for some in (waiting[n : n + size] for n in range(0, len(waiting), size)):
+        trainers = []
+        for trunk, stage in some:
+            trainers.append(Pretrainer(task, trunk, config=config, glimpses=glimpses, device=device, weights=weights))
+            if not stage.begun:
+                stage.begin()
+        _run_abreast(trainers, [stage for _, stage in some])
+        for trainer, (trunk, stage) in zip(trainers, some):
+            ended = trainer.outcome()
+            about = {"task": task.name, "attribute": trunk.attribute, "seed": trunk.seed, "method": FOLDER, **ended}
+            tensors = {name: value[0] for name, value in trainer.best.items()}
+            save_network(stage.folder / FILE, tensors, architecture=trainer.networks.architecture, about=about)
+            stage.finish(**ended)
+            (stage.folder / STATE).unlink(missing_ok=True)
+        del trainer, trainers
         if device.type == "cuda":
             torch.cuda.empty_cache()
     loaded = [load_network(folder / trunk.name / FILE, device=device)[0].requires_grad_(False) for trunk in trunks]
     for network in loaded:
         set_precision(network, config, device)
     return Frozen(trunks, numbers, loaded)
+
+
+def _run_abreast(trainers: Sequence[Pretrainer], stages: Sequence[Stage]) -> None:
+    """Epoch by epoch; a GPU works on the others' epochs while one is validated."""
+    epochs = trainers[0].config.pretrain_epochs
+    title = "pretraining, " + ", ".join(trainer.trunk.name.partition("/")[2] for trainer in trainers)
+    with tuned_convolutions(), ExitStack() as stack:
+        done = 0
+        for trainer, stage in zip(trainers, stages):
+            done += trainer.start(stage.folder, mark=stage.fingerprint)
+            trainer.metrics = stack.enter_context(
+                Metrics(stage.folder, resume_after=trainer.epoch or -1, tensorboard=False)
+            )
+        bar = stack.enter_context(progress.track(title, total=epochs * len(trainers), unit="epochs", start=done))
+        running = list(trainers)
+        while running:
+            for trainer in running:
+                trainer.enqueue()
+            running = [trainer for trainer in running if not trainer.settle(bar)]
 
 
 class Pretrainer:
@@ -134,6 +161,8 @@ class Pretrainer:
         self.iteration = torch.zeros((), dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)
         self.best = {name: value.clone() for name, value in self.networks.state_dict().items()}
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.metrics: Metrics
         self.counters: dict[str, float] = {"best": -1.0, "best_epoch": 0, "since": 0, "seconds": 0.0, "logged": 0}
 
     def draw(self, uniforms: Float[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
@@ -151,7 +180,14 @@ class Pretrainer:
             counter = torch.arange(locations.numel() * shape[-1], device=self.device).view(shape)
             key = streams.key(self.trunk.seed, "dropout") + self.iteration
             keep = (streams.uniform(key, counter) >= share) / (1 - share)
-        logits = self.networks.follow(cohort.images, batch.rows, locations, flip=batch.flip, keep=keep)
+        images, rows, flip = cohort.images, batch.rows, batch.flip
+        place = torch.arange(rows.shape[1], device=self.device)
+        drawn = self.iteration * rows.shape[1] + place
+        changes = self.config.pretrain_augment.draw(streams.key(self.trunk.seed, "pretraining changes"), drawn)
+        if changes is not None:
+            images = changed(images, changes, index=rows[0], flip=None if flip is None else flip[0])
+            rows, flip = place[None], None
+        logits = self.networks.follow(images, rows, locations, flip=flip, keep=keep)
         answers, labels = logits.flatten(0, 1), batch.labels.flatten()
         if self.class_weights is None:
             loss = F.cross_entropy(answers, labels)
@@ -178,51 +214,78 @@ class Pretrainer:
         answers, labels = torch.cat(logits), cohort.labels[0, rows]
         return (answers.argmax(-1) == labels).float().mean().item(), F.cross_entropy(answers, labels).item()
 
-    def run(self, folder: Path, *, mark: str) -> dict[str, Any]:
-        """From the saved state, if there is one, to the last epoch, the end of the time or of the patience."""
-        config, cohort, state = self.config, self.cohort, folder / STATE
-        cohort.start_epoch(0)
-        with tuned_convolutions():
-            step = self._captured()
-            self.load(state, mark=mark)
-            first, counters = int(self.iteration) // cohort.per_epoch, self.counters
-            before, began = counters["seconds"], time.monotonic()
-            limit = math.inf if config.pretrain_seconds is None else config.pretrain_seconds - before
-            title = f"pretraining, {self.trunk.name.partition('/')[2]}"
-            with (
-                Metrics(folder, resume_after=first or -1, tensorboard=False) as metrics,
-                progress.track(title, total=config.pretrain_epochs, unit="epochs", start=first) as bar,
-            ):
-                validations, epoch = 0, first
-                for epoch in range(first + 1, config.pretrain_epochs + 1):
-                    cohort.start_epoch((epoch - 1) * cohort.per_epoch)
-                    for _ in range(cohort.per_epoch):
-                        step()
-                        if late := time.monotonic() - began > limit:  # an epoch may be long on a CPU
-                            break
-                    last = late or epoch == config.pretrain_epochs
-                    if epoch % config.pretrain_validate_every and not last:
-                        bar.advance()
-                        continue
-                    accuracy = self.log(metrics, epoch)
-                    bar.advance(accuracy=accuracy, best=counters["best"])
-                    validations += 1
-                    counters["seconds"] = before + time.monotonic() - began
-                    impatient = config.pretrain_patience is not None and counters["since"] >= config.pretrain_patience
-                    if last or impatient or time.monotonic() - began > limit:
-                        break
-                    if validations % config.save_every == 0:
-                        self.save(state, mark=mark)
+    def start(self, folder: Path, *, mark: str) -> int:
+        """Make ready to go on from the saved state, if there is one; returns the epochs that are done."""
+        self.folder, self.mark = folder, mark
+        with self._own_stream():
+            self.cohort.start_epoch(0)
+            self._ready = self._captured()
+            self.load(folder / STATE, mark=mark)
+        self.epoch = int(self.iteration) // self.cohort.per_epoch
+        self.validations, self.late = 0, False
+        self.before, self.began = self.counters["seconds"], time.monotonic()
+        return self.epoch
+
+    def enqueue(self) -> None:
+        """One epoch, or what the time allows; a GPU is not waited for."""
+        self.epoch += 1
+        with self._own_stream():
+            self.cohort.start_epoch((self.epoch - 1) * self.cohort.per_epoch)
+            for _ in range(self.cohort.per_epoch):
+                self._ready()
+                if self._over_time():  # an epoch may be long on a CPU
+                    self.late = True
+                    break
+
+    def settle(self, bar: progress.Tracker) -> bool:
+        """Validate after the epoch where that is due, and save; true where it was the last one."""
+        config, counters = self.config, self.counters
+        last = self.late or self.epoch >= config.pretrain_epochs
+        if self.epoch % config.pretrain_validate_every and not last:
+            bar.advance()
+            return False
+        with self._own_stream():
+            accuracy = self.log(self.metrics, self.epoch)
+        bar.advance(accuracy=accuracy, best=counters["best"])
+        self.validations += 1
+        counters["seconds"] = self.before + time.monotonic() - self.began
+        impatient = config.pretrain_patience is not None and counters["since"] >= config.pretrain_patience
+        if last or impatient or self._over_time():
+            return True
+        if self.validations % config.save_every == 0:
+            with self._own_stream():
+                self.save(self.folder / STATE, mark=self.mark)
+        return False
+
+    def outcome(self) -> dict[str, Any]:
+        """What is told about it, when all is computed; that nothing was learned is an error."""
+        counters = self.counters
+        if self.stream is not None:
+            self.stream.synchronize()
         if counters["best"] < 0:
             raise InputError(
                 f"The loss of {self.trunk.name} was never a finite number; lower --attention.pretrain-learning-rate."
             )
         return {
-            "epochs": epoch,
+            "epochs": self.epoch,
             "best_epoch": int(counters["best_epoch"]),
             "validation_accuracy": counters["best"],
             "pretraining_seconds": round(counters["seconds"], 1),
         }
+
+    def _over_time(self) -> bool:
+        limit = self.config.pretrain_seconds
+        return limit is not None and self.before + time.monotonic() - self.began > limit
+
+    @contextmanager
+    def _own_stream(self) -> Iterator[None]:
+        """Work that others on the same GPU need not wait for."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.default_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            yield
 
     def log(self, metrics: Metrics, epoch: int) -> float:
         """Validate, keep the network if it is the best, write a line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ from nogs.runtime.files import write_bytes, write_json, write_text
 
 if TYPE_CHECKING:
     from nogs.attention.cohort import Member
-    from nogs.attention.comparison import Learned
     from nogs.data import Task
     from nogs.recipes import Recipe
 
@@ -43,6 +43,8 @@ class CompareRecipeArgs(TaskArgs):
     """Methods to train and compare; see nogs train."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds, a network each for every method."""
+    weights: tuple[float, ...] = ()
+    """Weights of supervision, a network each for every supervised method and seed; by default the recipe's."""
     attribute: tuple[str, ...] = ()
     """For tasks with attributes: one or more of them, or all."""
     sequences: OptionalFolder = None
@@ -99,6 +101,8 @@ def compare_recipe(argv: list[str]) -> None:
         raise InputError("nogs compare needs at least one of --methods and one of --seeds.")
     if any(seed < 0 for seed in args.seeds):
         raise InputError(f"--seeds must not be negative, but are {', '.join(map(str, args.seeds))}.")
+    if any(not 0 <= weight < math.inf for weight in args.weights):
+        raise InputError(f"--weights must be numbers from 0 on, but are {', '.join(map(str, args.weights))}.")
     methods: list[str] = list(dict.fromkeys(args.methods))
     reference = args.reference or ("ram+" if "ram+" in methods else methods[0])
     pick_device(args.device)
@@ -113,6 +117,7 @@ def compare_recipe(argv: list[str]) -> None:
         attributes=args.attribute,
         sequences=args.sequences or (own if own.is_dir() else None),
         heuristic=_heuristic(args, recipe, task, methods),
+        weights=tuple(dict.fromkeys(args.weights)),
     )
     begin_run(task, recipe=recipe, run=args.out)
     train(
@@ -137,15 +142,15 @@ def write_comparison(
     """Read the networks of some runs (or `only` some of them), and write and print how they compare."""
     import io
 
+    from nogs.attention.comparison import RELEASE, curves_json, read_run, table, tasks_table
     from nogs.attention.comparison import compare as compare_networks
-    from nogs.attention.comparison import curves_json, read_run, table, tasks_table
 
     networks = [network for run in runs for network in read_run(run)]
     if only is not None:
-        places = {(member.method, member.attribute, member.seed): n for n, member in enumerate(only)}
-        numbered = [(places.get((_plain(n), n.attribute, n.seed)), n) for n in networks]
+        places = {(member.label, member.attribute, member.seed): n for n, member in enumerate(only)}
+        numbered = [(places.get((n.method.removesuffix(RELEASE), n.attribute, n.seed)), n) for n in networks]
         networks = [n for place, n in sorted(numbered, key=lambda pair: pair[0] or 0) if place is not None]
-        reference = next((n.method for n in networks if _plain(n) == reference), reference)
+        reference = next((n.method for n in networks if n.method.partition(",")[0] == reference), reference)
     methods = sorted({network.method for network in networks})
     if reference not in methods:
         raise InputError(f"There is no method {reference!r} among these; --reference may be {', or '.join(methods)}.")
@@ -198,11 +203,6 @@ def _heuristic(args: CompareRecipeArgs, recipe: Recipe, task: Task, methods: Seq
     if task.space.kind == "categorical":
         draw(found, task, None, folder=kept)
     return kept
-
-
-def _plain(network: Learned) -> str:
-    """A network's method without its variant, such as the weight of supervision."""
-    return network.method.partition(",")[0]
 
 
 def _is_recipe(word: str) -> bool:

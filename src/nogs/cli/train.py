@@ -121,6 +121,7 @@ def make(
     attributes: Sequence[str],
     sequences: Path | None,
     heuristic: Path | None,
+    weights: Sequence[float] = (),
 ) -> list[Member]:
     """A network for each method, attribute and seed; no seed means the recipe's, `all` every attribute."""
     from nogs.attention.methods import Inputs, make_members
@@ -138,6 +139,7 @@ def make(
         config=recipe.attention,
         glimpses=recipe.glimpses,
         inputs=Inputs(sequences=sequences, heuristic=heuristic),
+        weights=weights,
         seed=recipe.seed,
     )
 

@@ -58,7 +58,7 @@ def curves_figure(networks: Sequence[Learned]) -> Figure:
     """Validation NLL and accuracy over training, averaged over tasks; the band is the range over seeds."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 3.8), dpi=150, layout="constrained", facecolor="white")
+    figure = Figure(figsize=(10, 4.2), dpi=150, layout="constrained", facecolor="white")
     panels = figure.subplots(1, 2)
     for method, style in method_styles(network.method for network in networks).items():
         colour, line = style["color"], style["linestyle"]
@@ -80,8 +80,10 @@ def curves_figure(networks: Sequence[Learned]) -> Figure:
         axes.set_xlabel("iteration")
         axes.set_ylabel(label)
         axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.locator_params(axis="x", nbins=6)
         axes.grid(alpha=0.25)
-    panels[1].legend(frameon=False, fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False, fontsize=9)
     return figure
 
 

@@ -1,0 +1,38 @@
+"""The fields of random changes of training images, for whatever learns from few of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jaxtyping import Int64
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nogs.glimpse.changes import Changes
+
+__all__ = ["AugmentConfig"]
+
+
+class AugmentConfig(BaseModel):
+    """How far training images are changed at most, anew each time they are seen; by default not at all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    zoom: float = Field(0.0, ge=0, lt=1)
+    """Relative change of size."""
+    turn: float = Field(0.0, ge=0, le=180)
+    """Degrees of rotation."""
+    move: float = Field(0.0, ge=0)
+    """Shift in px."""
+    colour: float = Field(0.0, ge=0, lt=1)
+    """Relative change of each channel's brightness."""
+
+    def draw(self, key: int, counter: Int64[Tensor, " B"]) -> Changes | None:
+        """The change that each counter draws from the stream `key`; None where nothing changes."""
+        from nogs.glimpse.changes import draw_changes  # recipes are read without torch
+
+        if not any(self.model_dump().values()):
+            return None
+        return draw_changes(key, counter, zoom=self.zoom, turn=self.turn, move=self.move, colour=self.colour)
