@@ -89,6 +89,63 @@ def test_near_duplicates_are_replaced_by_other_images(task, tmp_path):
         assert np.array_equal(found, Digits(image_size=32).generate(np.array(expected), seed=0).numpy())
 
 
+@pytest.mark.parametrize("keep", ["images", "seeds"])
+def test_a_bank_of_training_images_says_which_one_each_image_shows(task, tmp_path, keep):
+    """Some changed copies are left out as near-duplicates of held-out images, and some sources don't train anything."""
+    from nogs.bank.generators import make_generator
+
+    fewer = {**task.splits, "posterior": task.splits["posterior"][3:]}
+    small = {"count": 250, "components": 8, "shard_mib": 1, "batch": 50, "shift": 1, "colour": 0.02}
+    config = BankConfig(generator="training-images", keep=keep, **small)
+    rows = make_generator(config, task=task).rows
+    images = task.images.copy()
+    copies = make_generator(config, task=task).generate(np.array([len(rows) + 4, len(rows) + 9]), seed=0)
+    images[task.rows(task.splits["annotate"][:2])] = copies.numpy()
+    leaky = replace(task, images=images, splits=fewer, fingerprint="leaky")
+    about = build_bank(leaky, config=config, folder=tmp_path, device="cpu")
+    bank = load_bank(tmp_path, device="cpu", task=leaky)
+    shown = make_generator(config, task=leaky).rows
+    assert about["near_duplicates_left_out"] > 0
+    assert bank.sources.shape == (250,)
+    assert (bank.sources == -1).any()
+    pictures = bank.images.read(np.arange(250)).numpy()
+    trained = leaky.rows("posterior")
+    for row in range(len(shown)):  # the first round, as they are
+        (same,) = [n for n in shown if (leaky.images[n] == pictures[row]).all()]
+        rank = int(bank.sources[row])
+        assert same == trained[rank] if rank >= 0 else same not in trained
+    for row in range(len(shown), 250):  # changed copies are nearest to their source, mirrored or not
+        rank = int(bank.sources[row])
+        if rank >= 0:
+            away = [_distance(leaky.images[n], pictures[row], config.shift) for n in shown]
+            assert shown[int(np.argmin(away))] == trained[rank], row
+
+    (tmp_path / "sources.npy").unlink()  # as an earlier version left it
+    assert load_bank(tmp_path, device="cpu", task=leaky).sources is None
+    build_bank(leaky, config=config, folder=tmp_path, device="cpu")
+    assert torch.equal(load_bank(tmp_path, device="cpu", task=leaky).sources, bank.sources)
+    np.save(tmp_path / "sources.npy", np.arange(7))
+    assert any("sources.npy holds int64 (7,), not 250 sources" in problem for problem in verify_bank(tmp_path))
+    with pytest.raises(InputError, match=r"not 250 sources; delete it and run nogs bank build again"):
+        load_bank(tmp_path, device="cpu", task=leaky)
+
+
+def _distance(source, copy, shift):
+    """Least squared distance of a copy to its source, over shifts and mirroring, inside the border."""
+    inner = copy[shift:-shift, shift:-shift].astype(float)
+    side, moves = len(inner), range(2 * shift + 1)
+    return min(
+        np.square(one[row : row + side, column : column + side] - inner).mean()
+        for one in (source.astype(float), source[:, ::-1].astype(float))
+        for row in moves
+        for column in moves
+    )
+
+
+def test_images_of_other_generators_have_no_source(built):
+    assert load_bank(built, device="cpu").sources is None
+
+
 def test_a_folder_of_few_pictures_gives_a_small_bank(task, tmp_path):
     from PIL import Image
 

@@ -107,6 +107,80 @@ def test_two_workers_leave_the_bytes_of_one(place, tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
+def test_cross_fitted_posterior_annotates_the_same_bytes_with_one_and_two_workers(place, tmp_path, capsys):
+    short = ["--posterior.iterations", "4", "--posterior.batch", "8", "--posterior.warmup", "0"]
+    assert main(["posterior", "train", *arguments(place, tmp_path / "run"), *short, "--posterior.folds", "2"]) == 0
+    assert "Network 2 of 2" in capsys.readouterr().err
+    file = tmp_path / "run" / "posterior" / "posterior.safetensors"
+    found = {}
+    for workers in ("1", "2"):
+        out = tmp_path / workers
+        given = ["--posterior", str(file), "--workers", workers, "--posterior.folds", "2"]
+        assert annotate(place, out, *given, *short) == 0, capsys.readouterr().err
+        said = capsys.readouterr().out
+        assert re.search(r"after 3 random glimpses \(nats\): 0\.\d+ on images of the bank, 0\.\d+ on images to", said)
+        assert "by heart" not in said
+        found[workers] = (out / "sequences" / "Smiling" / "sequences.jsonl").read_bytes()
+        assert read_json(out / "sequences" / "Smiling" / "done.json")["posterior_entropy"]["networks"] == 2
+    assert found["1"] == found["2"]
+    for split in ("validation", "annotate"):
+        given = ["--checkpoint", str(file), "--split", split]
+        assert main(["posterior", "evaluate", *arguments(place, tmp_path / "run"), *short, *given]) == 0
+    assert main(["posterior", "publish", str(tmp_path / "run"), "--out", str(tmp_path / "half.safetensors")]) == 0
+    assert "--posterior.folds 2" in (tmp_path / "half.md").read_text()
+    shutil.copytree(place / "made" / "bank", tmp_path / "bank")
+    (tmp_path / "bank" / "sources.npy").unlink()
+    capsys.readouterr()
+    given = ["--posterior", str(file), "--bank", str(tmp_path / "bank")]
+    assert annotate(place, tmp_path / "refused", *given, *short) == 2
+    assert "does not say which training images it shows" in capsys.readouterr().err
+    assert not (tmp_path / "refused").exists()
+
+
+class Memorising:
+    """A posterior that is sure of some pictures."""
+
+    def __init__(self, posterior, pictures):
+        self.posterior, self.known = posterior, {picture.tobytes() for picture in pictures}
+        self.grid, self.space, self.device = posterior.grid, posterior.space, posterior.device
+
+    def log_probabilities(self, images, pixels, *, index=None, observed=None, flip=None):
+        answers = self.posterior.log_probabilities(images, pixels, index=index, observed=observed, flip=flip)
+        index = range(len(pixels)) if index is None else index.tolist()
+        heart = torch.tensor([images[row].numpy().tobytes() in self.known for row in index])
+        return torch.where(heart[:, None, None], torch.log_softmax(200 * answers, -1), answers)
+
+    def look_ahead(self, *args, **options):
+        return self.posterior.look_ahead(*args, **options)
+
+
+def test_posterior_that_knows_the_bank_by_heart_is_reported(place, tmp_path, capsys, monkeypatch):
+    from nogs.design.tools import Files
+
+    male = ("--attribute", "Male")
+    assert annotate(place, tmp_path / "honest", attribute=male) == 0
+    assert "by heart" not in capsys.readouterr().out
+    recipe = read_recipe(place / "tiny.yaml")
+    task = load_task(recipe.data, data=place / "data", cache=place / "cache")
+    open_posterior = Files.open_posterior
+    monkeypatch.setattr(
+        Files,
+        "open_posterior",
+        lambda self, path, *, device: Memorising(open_posterior(self, path, device=device), task.images[3:]),
+    )
+    assert annotate(place, tmp_path / "run", attribute=male) == 0
+    out = capsys.readouterr().out
+    assert out.count("the posterior has learned the bank's images by heart") == 1
+    assert out.count("train it with --posterior.folds 4, or build the bank with another --bank.generator") == 1
+    numbers = read_json(tmp_path / "run" / "sequences" / "Male" / "done.json")["posterior_entropy"]
+    assert numbers["bank"] < 0.5 * numbers["images"]
+    assert f"{numbers['bank']:.3f} on images of the bank, {numbers['images']:.3f} on images to annotate: the" in out
+    assert annotate(place, tmp_path / "run", attribute=male) == 0, "it is said again"
+    assert "by heart" in capsys.readouterr().out
+    found, honest = (load(tmp_path / name / "sequences" / "Male") for name in ("run", "honest"))
+    np.testing.assert_array_equal(found.entropy_before, honest.entropy_before)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_a_ray_cluster_leaves_the_bytes_of_one_process(place, tmp_path):
     both = ("--attribute", "Smiling", "Male")

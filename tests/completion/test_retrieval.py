@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,6 +132,18 @@ def test_images_on_disk_give_the_same_completions_as_resident_ones(bank, tmp_pat
     assert len(there.pool) <= 60
     for b in range(2):
         assert torch.equal(here.images(b), there.images(b))
+
+
+def test_completions_know_the_training_images_that_they_show(bank):
+    sources = torch.randperm(len(bank), generator=torch.Generator().manual_seed(0)) - 5  # some have none
+    known = replace(bank, sources=sources.clamp(min=-1))
+    retrieval = Retrieval(known, config=CompletionConfig(drawn=100, kept=30, **PLAIN), glimpse=4)
+    for pixels in (places(), places()[:, :0]):
+        found = retrieval.complete(queries(), pixels, ids=["a", "b"])
+        for b in range(2):
+            for row, source in zip(found.rows[b].tolist(), found.sources[b].tolist(), strict=True):
+                assert source == (-1 if row < 0 else max(-1, int(sources[row])))
+    assert Retrieval(bank, config=retrieval.config, glimpse=4).complete(queries(), places(), ids="ab").sources is None
 
 
 @pytest.mark.parametrize("reach", [0, 2])

@@ -1,6 +1,7 @@
 """Posterior and bank by way of a store: what a worker opens there answers as the files do."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from nogs.design.config import DesignConfig
 from nogs.design.sharing import Shared, StoredImages, share
 from nogs.design.tools import Files
 from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import save_posterior
 from nogs.runtime.errors import InputError
@@ -79,6 +81,25 @@ def test_tools_from_the_store_answer_as_those_from_files(files, monkeypatch, cap
     for one, two in zip(answers(shared(), task), expected, strict=True):
         assert torch.equal(one, two)
     assert shared == Shared(files, lambda: None), "a worker keeps what it has opened for the next block"
+
+
+def test_cross_fitted_posterior_and_the_sources_of_a_bank_are_shared_too(files):
+    task = load_task(DATA)
+    shutil.rmtree(files.bank)
+    build_bank(task, config=BankConfig(count=70, components=8), folder=files.bank, device="cpu")
+    architecture = Architecture.of(PosteriorConfig(width=16, layers=1, heads=2), task=task, glimpses=3)
+    members = [NetworkPosterior(architecture.build(seed=n), architecture, precision="float32") for n in range(2)]
+    save_posterior(
+        Path(files.posterior),
+        CrossFitted(members, splits=task.fingerprint),
+        task=task,
+        about={"task_fingerprint": task.fingerprint},
+    )
+    here, there = files(), share(files, Kept())()
+    assert len(there.posterior.members) == 2
+    assert torch.equal(there.completion.bank.sources, here.completion.bank.sources)
+    for one, two in zip(answers(there, task), answers(here, task), strict=True):
+        assert torch.equal(one, two)
 
 
 def test_what_does_not_fit_stays_in_files_and_that_is_said(files, capsys):

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import worlds
+from nogs.data.augment import AugmentConfig
+from nogs.glimpse.changes import changed
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.queries import fixed_pixels, observed_first, random_pixels, strata
 from nogs.posterior.schedule import learning_rate, make_optimizer
@@ -162,9 +164,10 @@ def test_annotated_image_in_training_is_refused(task):
 def test_only_images_of_the_posteriors_split_are_read_in_training(task):
     trainer = Trainer(task, config=QUICK.model_copy(update={"batch": 100}), glimpses=T, seed=0, device=CPU)
     read, seen = trainer.network.read, []
-    trainer.network.read = lambda images, pixels, index, flip: (seen.append(index), read(images, pixels, index, flip))[
-        1
-    ]
+    trainer.network.read = lambda images, pixels, index, *rest: (
+        seen.append(index),
+        read(images, pixels, index, *rest),
+    )[1]
     for _ in range(2 * trainer.per_epoch):
         trainer.step()
     rows = torch.cat(seen)
@@ -354,6 +357,35 @@ def test_teacher_is_asked_about_each_query_with_its_own_glimpses(task, folders):
     trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
     rows = trainer.training[: trainer.batch]
     pixels = fixed_pixels(len(rows), glimpses=T, grid=task.grid, locations="grid", seed=0, purpose="ask", device=CPU)
-    found = trainer._ask_teacher(pixels, rows, trainer.observed, None)
+    found = trainer._ask_teacher(pixels, rows, trainer.observed, None, None)
     at_once = trainer.teacher.log_probabilities(trainer.images, pixels, index=rows, observed=trainer.observed)
     assert torch.allclose(found, at_once, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "cnn"])
+def test_network_and_teacher_see_the_same_changed_images(task, folders, kind):
+    source = str(folders[kind] / "posterior.safetensors")
+    fields = {"teacher": source, "augment": AugmentConfig(move=2, turn=30, colour=0.2)}
+    trainer = Trainer(task, config=QUICK.model_copy(update=fields), glimpses=T, seed=0, device=CPU)
+    rows, drawn = trainer.training[: trainer.batch], torch.arange(trainer.batch)
+    changes, flip = trainer.config.augment.draw(3, drawn), drawn % 2 == 0
+    pixels = fixed_pixels(len(rows), glimpses=T, grid=task.grid, locations="grid", seed=0, purpose="ask", device=CPU)
+    pictures = changed(trainer.images, changes, index=rows, flip=flip)
+    assert not torch.equal(pictures, trainer.images[rows])
+    found = trainer._ask_teacher(pixels, rows, trainer.observed, flip, changes)
+    expected = trainer.teacher.log_probabilities(pictures, pixels, observed=trainer.observed)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    for network in (trainer.network, trainer.teacher.network):
+        seen = network.read(trainer.images, pixels, rows, flip, changes)
+        assert torch.equal(seen, network.read(pictures, pixels, drawn))
+
+
+def test_changed_images_teach_otherwise_and_repeat(task):
+    losses = []
+    for move in (0, 3, 3):
+        config = QUICK.model_copy(update={"augment": AugmentConfig(move=move)})
+        trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
+        for _ in range(3):
+            trainer.step()
+        losses.append(trainer.total.item())
+    assert losses[1] == losses[2] != losses[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nogs.bank.pca import LARGEST_CODE, PCA
@@ -18,10 +18,11 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_array, read_json, save_array, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 
-__all__ = ["Bank", "encode_bank", "make_bank", "read_codes"]
+__all__ = ["Bank", "encode_bank", "make_bank", "read_codes", "read_sources"]
 
 CODES = "codes"
 PCA_FILE = "pca.safetensors"
+SOURCES = "sources.npy"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Bank:
     pca: PCA
     codes: Float[Tensor, "N C"]
     about: dict[str, Any]
+    sources: Int64[Tensor, " N"] | None = None
+    """Of a bank of training images: the rank of each one's source in the split 'posterior', -1 where it is not in it;
+    None where images have no single source."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -91,6 +95,20 @@ def read_codes(folder: Path) -> Float[Tensor, "N C"]:
             raise InputError(f"{path} has changed since the bank was built; build the bank again.")
         parts.append(torch.from_numpy(load_array(path)))
     return torch.cat(parts)
+
+
+def read_sources(folder: Path, *, images: int) -> Int64[Tensor, " N"] | None:
+    """Which training image each row of a bank's folder shows, if that is known."""
+    path = folder / SOURCES
+    if not path.exists():
+        return None
+    found = load_array(path)
+    if found.shape != (images,) or found.dtype != np.int64:
+        raise InputError(
+            f"{path} holds {found.dtype} {found.shape}, not {images} sources; delete it and run nogs bank "
+            "build again, which writes it."
+        )
+    return torch.from_numpy(found)
 
 
 def on_device(codes: Float[Tensor, "N C"], device: torch.device) -> Float[Tensor, "N C"]:

@@ -4,6 +4,7 @@ bank/stage.json, done.json          what it was built from
 bank/generator.safetensors          the generator trained here, if there is one
 bank/images/                        shards of images, or `probe.npy` where only their numbers are kept
 bank/pca.safetensors, codes/        principal components, float16 codes
+bank/sources.npy                    the training image that each shows, if the generator says so
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from nogs.bank.bank import PCA_FILE, Bank, encode_bank, on_device, read_codes
+from nogs.bank.bank import PCA_FILE, SOURCES, Bank, encode_bank, on_device, read_codes, read_sources
 from nogs.bank.config import BankConfig
 from nogs.bank.generators import Generator, make_generator
+from nogs.bank.generators.pictures import TrainingImages
 from nogs.bank.leaks import Duplicates, allowed_rows
 from nogs.bank.pca import fit_pca, load_pca, save_pca
 from nogs.bank.store import Images, Shards, resident
@@ -75,6 +77,8 @@ def build_bank(
     stage = Stage(folder, name="bank", fingerprint=mark)
     stage.check_folder()
     if stage.done:
+        if not (folder / SOURCES).exists():
+            _write_sources(task, generator, folder)
         return dict(read_json(folder / "done.json"))
     stage.begin()
     check = Duplicates.of(task, rms=config.duplicate_rms, device=where)
@@ -101,12 +105,12 @@ def build_bank(
         save_pca(folder / PCA_FILE, pca)
     pca = load_pca(folder / PCA_FILE, device=where)
     encode_bank(images, pca, folder=folder, block=1 << 15, device=where)
-    dropped = read_json(folder / "images" / "build.json")["dropped"] if config.keep == "seeds" else _dropped(images)
+    _write_sources(task, generator, folder)
     stage.finish(
         images=len(images),
         generator=config.generator,
         generator_fingerprint=generator.fingerprint,
-        near_duplicates_left_out=len(dropped),
+        near_duplicates_left_out=len(_drawn(folder)[1]),
         explained_variance=round(pca.explained, 5),
         task=task.fingerprint,
         config=config.model_dump(mode="json"),
@@ -144,7 +148,14 @@ def load_bank(
     if on_gpu and where.type == "cuda":
         with progress.track("loading the bank", total=len(images), unit="images") as bar:
             images = resident(images, device=where, advance=bar.advance)
-    return Bank(images, load_pca(folder / PCA_FILE, device=where), on_device(codes, where), about)
+    sources = read_sources(folder, images=len(codes))
+    return Bank(
+        images,
+        load_pca(folder / PCA_FILE, device=where),
+        on_device(codes, where),
+        about,
+        None if sources is None else sources.to(where),
+    )
 
 
 def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None) -> list[str]:
@@ -158,6 +169,7 @@ def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None
             problems.append(
                 f"{folder / 'codes'} holds {len(codes)} codes, not {about['images']}; build the bank again."
             )
+        read_sources(folder, images=about["images"])
     except InputError as error:
         problems.append(str(error))
     if about["config"]["keep"] == "images":
@@ -245,9 +257,7 @@ def _open_numbers(
     generator = make_generator(
         config, task=task, source=source or (trained if trained.exists() else None), device=device
     )
-    record = read_json(folder / "images" / "build.json")
-    numbers = _kept(record["next"], record["dropped"])
-    made = SeededImages(generator, numbers, seed=config.seed, batch=config.batch)
+    made = SeededImages(generator, _kept(*_drawn(folder)), seed=config.seed, batch=config.batch)
     probe = load_array(folder / "images" / "probe.npy").astype(np.int16)
     # another device may round differently, another generator makes other pictures
     if np.abs(made.read(np.arange(len(probe))).numpy() - probe).mean() > 1:
@@ -277,9 +287,24 @@ def _kept(following: int, dropped: list[int]) -> Int64[np.ndarray, " N"]:
     return numbers[~np.isin(numbers, dropped)]
 
 
-def _dropped(images: Images) -> list[int]:
-    assert isinstance(images, Shards)
-    return [number for note in images.notes for number in note["dropped"]]
+def _drawn(folder: Path) -> tuple[int, list[int]]:
+    """The number after the last that was asked of a bank's generator, and those that were left out."""
+    path = folder / "images" / "build.json"
+    if path.exists():
+        record = read_json(path)
+        return int(record["next"]), list(record["dropped"])
+    notes = Shards.open(folder / "images").notes
+    return notes[-1]["next"], [number for note in notes for number in note["dropped"]]
+
+
+def _write_sources(task: Task, generator: Generator, folder: Path) -> None:
+    """For a bank of training images, the rank of each one's source among those that train the posterior."""
+    if not isinstance(generator, TrainingImages):
+        return
+    rank = np.full(len(task.ids), -1, np.int64)
+    trained = task.rows(task.splits.get("posterior", ()))
+    rank[trained] = np.arange(len(trained))
+    save_array(folder / SOURCES, rank[generator.shown(_kept(*_drawn(folder)))])
 
 
 def _about(folder: Path) -> dict[str, Any]:

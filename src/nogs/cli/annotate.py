@@ -63,8 +63,9 @@ def annotate(argv: list[str]) -> None:
     from nogs.cli.train import check_recipe
     from nogs.design.annotation import annotate as annotate_task
     from nogs.design.annotation import close_tools
+    from nogs.design.confidence import sentence
     from nogs.design.sharing import share
-    from nogs.design.tools import bank_folder, check_leaks, unseen
+    from nogs.design.tools import bank_folder, check_leaks, check_sources, unseen
     from nogs.posterior.store import find_posterior, load_posterior
     from nogs.posterior.training import FILE
     from nogs.runtime.executors import LocalExecutor
@@ -78,13 +79,15 @@ def annotate(argv: list[str]) -> None:
     source = args.posterior or str(args.out / "posterior" / FILE)
     if args.posterior is None and not Path(source).is_file():
         raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --posterior.")
-    load_posterior(source, task=task)  # one of another task is refused here, before anything is written
+    opened = load_posterior(source, task=task)  # one of another task is refused here, before anything is written
     bank = bank_folder(args.bank or args.out)
+    check_sources(opened, bank=bank)
     if not args.unchecked:
         unseen(task, ids)
         check_leaks(task, posterior=source, bank=bank)
     executor, device = make_executor(args)
-    digest, bank_mark = file_digest(find_posterior(source)), read_json(bank / "done.json")["fingerprint"]
+    about_bank = read_json(bank / "done.json")
+    digest, bank_mark = file_digest(find_posterior(source)), about_bank["fingerprint"]
     tools = recipe.tools(
         task,
         posterior=source,
@@ -130,8 +133,11 @@ def annotate(argv: list[str]) -> None:
         what = f"{attribute}: " if attribute else ""
         print(
             f"{what}{len(sequences):,} sequences of {sequences.length} glimpses, {done['evaluations']:,} evaluations "
-            f"in {done['seconds']:.0f} s\nmean entropy before each glimpse (nats): {left}\nsequences: {folder}"
+            f"in {done['seconds']:.0f} s\nmean entropy before each glimpse (nats): {left}"
         )
+        if "posterior_entropy" in done:
+            print(sentence(done["posterior_entropy"], generator=about_bank["generator"]))
+        print(f"sequences: {folder}")
     close_tools()
     if not isinstance(executor, LocalExecutor):
         executor.close()

@@ -108,10 +108,10 @@ def evaluate(argv: list[str]) -> None:
     )
     import torch
 
+    from nogs.posterior.crossfit import uncalibrated
     from nogs.posterior.evaluation import evaluate as evaluate_posterior
     from nogs.posterior.evaluation import text_table
     from nogs.posterior.labels import label_table
-    from nogs.posterior.network import NetworkPosterior
     from nogs.posterior.outcome import write_figure
     from nogs.posterior.queries import fixed_pixels, resident
     from nogs.posterior.store import load_posterior
@@ -125,7 +125,7 @@ def evaluate(argv: list[str]) -> None:
     task = args.load(recipe)
     source = args.checkpoint or str(own)
     calibrated = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
-    raw = NetworkPosterior(calibrated.network, calibrated.architecture, precision=recipe.posterior.precision)
+    raw = uncalibrated(calibrated, precision=recipe.posterior.precision)
     variables = None if args.attribute is None else [task.attribute(args.attribute)]
     images, labels = resident(task.images, device), torch.from_numpy(label_table(task)).to(device)
     rows = torch.from_numpy(task.rows(args.split)).to(device)

@@ -29,9 +29,22 @@ class Completions:
     effective: Float[Tensor, " B"]  # effective number of distinct images before the last resampling: 1 / sum of w²
     proposed: Float[Tensor, " B"]  # the same of the proposal over the whole bank; NaN where there is none
     temperature: Float[Tensor, " B"]  # v of the proposal; NaN where there is none
+    # rank of the shown training image in the split 'posterior', -1 where there is none; None where nothing is known
+    sources: Int64[Tensor, "B N"] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def folds(self, number: int) -> Int64[Tensor, "B N"]:
+        """Which of K = `number` cross-fitted networks each completion is for: the one that has not seen its source.
+
+        One without a source is any network's, chosen by what does not depend on the images beside: row, or place.
+        """
+        places = torch.arange(self.index.shape[1], device=self.rows.device)
+        chosen = torch.where(self.rows >= 0, self.rows, places)
+        if self.sources is not None:
+            chosen = torch.where(self.sources >= 0, self.sources, chosen)
+        return chosen % number
 
     def images(self, b: int) -> UInt8[Tensor, "n H W 3"]:
         """The unique completions of image b, as pictures."""

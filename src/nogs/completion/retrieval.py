@@ -215,7 +215,13 @@ class Retrieval:
             torch.tensor([part[5] for part in parts], device=device),
             torch.tensor([part[0].effective for part in parts], device=device),
             torch.tensor([part[0].temperature for part in parts], device=device),
+            self._sources(rows),
         )
+
+    def _sources(self, rows: Tensor) -> Tensor | None:
+        """Sources of these rows of the bank; -1 where a place is not used."""
+        known = self.bank.sources
+        return None if known is None else torch.where(rows >= 0, known[rows.clamp(min=0)], -1)
 
     def _prior(self, number: int) -> Completions:
         """t = 1: K2 different images of the bank, the same for every image of a task, since nothing was seen."""
@@ -235,4 +241,5 @@ class Retrieval:
             torch.full((number,), float(kept), device=device),
             nothing,
             nothing,
+            self._sources(rows.expand(shape)),
         )

@@ -19,13 +19,15 @@ import numpy as np
 import torch
 
 from nogs.data.task import Task
+from nogs.design.confidence import MOST, confidence, evenly, of_variables
 from nogs.design.config import DesignConfig
+from nogs.design.entropies import objective
 from nogs.design.epe import EPEMap
 from nogs.design.steps import First, Tools, annotate_images, first_step
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import Executor, LocalExecutor
-from nogs.runtime.files import load_tensors, read_json, save_tensors, write_text
+from nogs.runtime.files import load_tensors, read_json, save_tensors, write_json, write_text
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
 from nogs.sequences import Sequences, load, save
@@ -33,7 +35,7 @@ from nogs.sequences.store import MANIFEST
 
 __all__ = ["Job", "annotate", "close_tools", "first_of_task"]
 
-FIRST, MAPS = "first.safetensors", "maps.safetensors"
+FIRST, MAPS, CONFIDENCE = "first.safetensors", "maps.safetensors", "confidence.json"
 _NUMBERS = ("entropy", "epe", "error", "sure", "effective")
 
 
@@ -107,6 +109,16 @@ def annotate(
     with one_thread(device):
         executor = executor or LocalExecutor()
         first = first_of_task(task, home / FIRST, open_tools=open_tools, config=config, mark=tools, executor=executor)
+        known = confidence_of_task(
+            task,
+            home / CONFIDENCE,
+            ids,
+            open_tools=open_tools,
+            glimpses=glimpses,
+            seed=seed,
+            mark=tools,
+            executor=executor,
+        )
         job = Job(open_tools, config, glimpses, seed, column, first, tools)
         _work(task, ids, job, folder / "blocks", executor=executor)
     found = [_read(folder / "blocks", block) for block in blocks(ids, config.images)]
@@ -115,7 +127,8 @@ def annotate(
         parts = [load_tensors(folder / "blocks" / f"{n:05}.safetensors")[0] for n in range(len(found))]
         save_tensors(folder / MAPS, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
     save(sequences, folder)
-    stage.finish(**_summary(found, first))
+    sure = {**of_variables(known, objective(task.space, column)), **{n: known[n] for n in ("glimpses", "networks")}}
+    stage.finish(**_summary(found, first), posterior_entropy=sure)
     shutil.rmtree(folder / "blocks", ignore_errors=True)
     return sequences
 
@@ -149,6 +162,39 @@ def first_of_image(image: np.ndarray, job: tuple[str, Callable[[], Tools], Desig
     tools = _opened(mark, open_tools)
     with one_thread(tools.device.type):
         return first_step(tools, image, config=config)
+
+
+def confidence_of_task(
+    task: Task,
+    path: Path,
+    ids: Sequence[str],
+    *,
+    open_tools: Callable[[], Tools],
+    glimpses: int,
+    seed: int,
+    mark: str,
+    executor: Executor,
+) -> dict[str, Any]:
+    """How sure the posterior is of the bank's images and of those to annotate, computed once for all attributes."""
+    chosen = [ids[place] for place in evenly(len(ids), MOST).tolist()]
+    made_from = fingerprint("confidence", mark, glimpses, chosen)
+    if path.exists() and (found := read_json(path)).get("fingerprint") == made_from:
+        return dict(found)
+    if isinstance(executor, LocalExecutor):
+        executor = LocalExecutor()
+    images = np.array(task.images[task.rows(chosen)])
+    ((_, found),) = executor.map(confidence_of_images, [images], shared=(mark, open_tools, glimpses, seed))
+    record = {"fingerprint": made_from, "glimpses": glimpses, **found}
+    write_json(path, record)
+    return record
+
+
+def confidence_of_images(images: np.ndarray, job: tuple[str, Callable[[], Tools], int, int]) -> dict[str, Any]:
+    """The same, in whatever process."""
+    mark, open_tools, glimpses, seed = job
+    tools = _opened(mark, open_tools)
+    with one_thread(tools.device.type):
+        return confidence(tools, images, glimpses=glimpses, seed=seed)
 
 
 def blocks(ids: Sequence[str], size: int) -> list[Block]:

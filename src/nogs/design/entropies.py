@@ -1,7 +1,8 @@
 """Posterior entropies of algorithm 1, line 5, computed where they are asked for, in calls of one fixed shape, and kept.
 
 A call is always `batch` evaluations, whatever images, completions and candidates they belong to; the last ones are
-repeated where there is nothing left to ask. So a number does not depend on how much else was asked for.
+repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. The networks of
+a cross-fitted posterior are asked in calls of their own, each about completions whose source it has not seen.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from nogs.completion.protocol import Completions
 from nogs.data.task import LabelSpace
-from nogs.design.looking import looking_ahead
+from nogs.design.looking import Answers, looking_apart
+from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.protocol import Posterior, entropy
 from nogs.runtime import streams
 
@@ -65,10 +67,12 @@ class Entropies:
         self.candidates = (posterior.grid.pixels if candidates is None else candidates).to(device)
         self.objectives = [torch.tensor(list(variables), device=device) for variables in objectives]
         number, self._kept = order.shape
-        self._answers = looking_ahead(
+        networks = len(posterior.members) if isinstance(posterior, CrossFitted) else 1
+        self._asked = looking_apart(
             posterior,
             completions.pool,
             pixels.repeat_interleave(self._kept, 0),
+            fold=completions.folds(networks).gather(1, order).flatten(),
             index=completions.index.gather(1, order).flatten(),
             flip=completions.flipped.gather(1, order).flatten(),
             truth=None
@@ -122,14 +126,25 @@ class Entropies:
             yield slice(start, len(evaluations))
 
     def _ask(self, image: Int64[Tensor, " M"], place: Int64[Tensor, " M"], where: Int64[Tensor, " M"]) -> None:
-        """Ask about M triples (image, completion, candidate), `batch` at a time, and store the answers."""
+        """Ask about M triples (image, completion, candidate), each the network that it is for."""
+        query = (image * self._kept + place).to(self.candidates.device)
+        for answers, among in self._asked:
+            if among is None:
+                self._call(answers, query, image, place, where)
+                continue
+            mine = (among[query] >= 0).nonzero()[:, 0]
+            own = mine.to(image.device)
+            self._call(answers, among[query[mine]], image[own], place[own], where[own])
+
+    def _call(self, answers: Answers, query: Tensor, image: Tensor, place: Tensor, where: Tensor) -> None:
+        """Ask one network about M of its queries, `batch` at a time, and store the answers."""
         device, home = self.candidates.device, self._table.device
-        query, last = (image * self._kept + place).to(device), self.candidates[where.to(device)]
+        last = self.candidates[where.to(device)]
         step = torch.arange(self.batch, device=device)
         for start in range(0, len(query), self.batch):
             now = slice(start, min(start + self.batch, len(query)))
             rows = (start + step).clamp(max=len(query) - 1)
-            each = entropy(self._answers(query[rows], last[rows]))[: now.stop - start]
+            each = entropy(answers(query[rows], last[rows]))[: now.stop - start]
             found = torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
             self._table[image[now], place[now], where[now]] = found.to(home)
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float32, Int, UInt8
+from jaxtyping import Bool, Float32, Int, Int64, UInt8
 from torch import Tensor
 
 from nogs.glimpse import cut
+from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.protocol import Posterior
 
-__all__ = ["Preparing", "looking_ahead", "paste"]
+__all__ = ["Answers", "Preparing", "looking_ahead", "looking_apart", "paste"]
 
 Answers = Callable[[Int[Tensor, " M"], Int[Tensor, "M 2"]], Float32[Tensor, "M V C"]]
 """Answers to queries by their numbers, each after one more glimpse at its candidate."""
@@ -70,6 +71,35 @@ def looking_ahead(
         return found[:, 0]
 
     return answers
+
+
+def looking_apart(
+    posterior: Posterior,
+    images: UInt8[Tensor, "N H W 3"],
+    pixels: Int[Tensor, "Q P 2"],
+    *,
+    fold: Int64[Tensor, " Q"],
+    index: Int[Tensor, " Q"],
+    flip: Bool[Tensor, " Q"],
+    truth: tuple[UInt8[Tensor, "M H W 3"], Int[Tensor, " Q"]] | None = None,
+) -> list[tuple[Answers, Int64[Tensor, " Q"] | None]]:
+    """As `looking_ahead`, with each query prepared by the network of a cross-fitted posterior that its `fold` names.
+
+    Beside a network's answers is the number that each query has among its own, -1 for others'; None: all are its own.
+    """
+    if not isinstance(posterior, CrossFitted):
+        return [(looking_ahead(posterior, images, pixels, index=index, flip=flip, truth=truth), None)]
+    out: list[tuple[Answers, Tensor | None]] = []
+    for number, member in enumerate(posterior.members):
+        own = (fold == number).nonzero()[:, 0]
+        if not len(own):
+            continue
+        among = torch.full_like(fold, -1)
+        among[own] = torch.arange(len(own), device=own.device)
+        part = None if truth is None else (truth[0], truth[1][own])
+        answers = looking_ahead(member, images, pixels[own], index=index[own], flip=flip[own], truth=part)
+        out.append((answers, among))
+    return out
 
 
 def paste(

@@ -76,6 +76,7 @@ class Contents:
     codes: np.ndarray  # float16 [N, C]
     images: list[Callable[[], UInt8[np.ndarray, "n H W 3"]]]
     about: dict[str, Any]
+    sources: Int64[np.ndarray, " N"] | None
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class Shared:
         if fits(len(images) * images.size[0] * images.size[1] * 3, device):
             images = resident(images, device=device)
         pca = PCA(**{name: _own(value) for name, value in found.pca.items()}).to(device)
-        bank = Bank(images, pca, on_device(_own(found.codes), device), found.about)
+        sources = None if found.sources is None else _own(found.sources).to(device)
+        bank = Bank(images, pca, on_device(_own(found.codes), device), found.about, sources)
         return self.files.tools(posterior, bank, device=device)
 
 
@@ -119,8 +121,9 @@ def share(files: Files, store: Store) -> Files | Shared:
             parts.append(store.share(images.numpy()))
             bar.advance(len(rows))
     pca = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in vars(bank.pca).items()}
-    posterior = np.fromfile(file, np.uint8)
-    return Shared(files, store.share(Contents(posterior, pca, bank.codes.half().numpy(), parts, bank.about)))
+    posterior, codes = np.fromfile(file, np.uint8), bank.codes.half().numpy()
+    sources = None if bank.sources is None else bank.sources.numpy()
+    return Shared(files, store.share(Contents(posterior, pca, codes, parts, bank.about, sources)))
 
 
 def _own(value: Any) -> Any:

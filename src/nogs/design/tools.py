@@ -12,17 +12,19 @@ from typing import Any
 import torch
 
 from nogs.bank import Bank, load_bank
+from nogs.bank.bank import SOURCES
 from nogs.completion import CompletionConfig, Retrieval
 from nogs.data import DataConfig, Task, load_task
 from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
+from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.store import about_posterior, load_posterior
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 
-__all__ = ["Files", "bank_folder", "check_leaks", "fits", "unseen", "worker_device"]
+__all__ = ["Files", "bank_folder", "check_leaks", "check_sources", "fits", "unseen", "worker_device"]
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,11 @@ class Files:
         """Posterior and completion, on the worker's device."""
         device = worker_device(self.device)
         posterior = self.open_posterior(self.posterior, device=device)
+        check_sources(posterior, bank=self.bank)
         bytes_ = read_json(self.bank / "done.json")["images"] * self.task.image_size**2 * 3
         return self.tools(posterior, self.open_bank(device=device, on_gpu=fits(bytes_, device)), device=device)
 
-    def open_posterior(self, path: str | Path, *, device: torch.device) -> NetworkPosterior:
+    def open_posterior(self, path: str | Path, *, device: torch.device) -> NetworkPosterior | CrossFitted:
         """A posterior's file, as this annotation uses it."""
         return load_posterior(
             path,
@@ -68,7 +71,7 @@ class Files:
         )
         return load_bank(self.bank, device=str(device), on_gpu=on_gpu, task=task, source=self.source)
 
-    def tools(self, posterior: NetworkPosterior, bank: Bank, *, device: torch.device) -> Tools:
+    def tools(self, posterior: NetworkPosterior | CrossFitted, bank: Bank, *, device: torch.device) -> Tools:
         """Posterior and bank, joined."""
         return Tools(posterior, Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed), device)
 
@@ -123,6 +126,23 @@ def check_leaks(task: Task, *, posterior: str, bank: Path) -> None:
                 f"{what} was made for other data or splits than these ({mark}, not {task.fingerprint}), so it may have "
                 f"seen the images to annotate; {remedy} again, or pass --unchecked if it has not."
             )
+
+
+def check_sources(posterior: NetworkPosterior | CrossFitted, *, bank: Path) -> None:
+    """Refuse a bank of training images of which a cross-fitted posterior can't tell which network has not seen them."""
+    about = read_json(bank / "done.json")
+    if not isinstance(posterior, CrossFitted) or about["generator"] != "training-images":
+        return
+    if not (bank / SOURCES).is_file():
+        raise InputError(
+            f"{bank} does not say which training images it shows, which a cross-fitted posterior needs; run the nogs "
+            "bank build that made it once more, which adds this."
+        )
+    if posterior.splits != about["task"]:
+        raise InputError(
+            f"The posterior is cross-fitted on other data or splits than those of {bank} ({posterior.splits}, not "
+            f"{about['task']}), so none of its networks is known not to have seen an image; make one of them again."
+        )
 
 
 def _is_bank(folder: Path) -> bool:

@@ -53,13 +53,13 @@ def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> fl
 
     config = recipe.posterior.model_copy(update={"weights": "none"})  # where it starts does not change its speed
     if config.compile and device.type == "cuda":
-        return config.seconds
+        return None if config.seconds is None else config.folds * config.seconds
     trainer = Trainer(task, config=config, glimpses=recipe.glimpses, seed=recipe.seed, device=device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), trainer.precision.active():
         step = _seconds(trainer.step, device)
         validation = _seconds(lambda: trainer.validate(), device, times=1)
     rounds = math.ceil(config.iterations / (config.validate_every or trainer.per_epoch))
-    return min(step * config.iterations + validation * rounds, config.seconds or math.inf)
+    return config.folds * min(step * config.iterations + validation * rounds, config.seconds or math.inf)
 
 
 def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, source: Path | None) -> float | None:

@@ -154,6 +154,7 @@ class _Run(Work):
     def _sequences(self) -> Path:
         """Where to look next, so that least is left unknown?"""
         from nogs.design.annotation import annotate, close_tools
+        from nogs.design.confidence import sentence
         from nogs.design.tools import check_leaks
         from nogs.posterior.store import find_posterior, load_posterior
         from nogs.runtime.executors import LocalExecutor
@@ -210,6 +211,8 @@ class _Run(Work):
                 f"  {counted(len(found), 'sequence')}; nats left before each glimpse: {left} "
                 f"({done['evaluations']:,} evaluations, {done['seconds']:.0f} s)"
             )
+            if "posterior_entropy" in done:
+                self.tell(f"  {sentence(done['posterior_entropy'], generator=recipe.bank.generator)}")
         close_tools()
         return home
 

@@ -12,7 +12,7 @@ from nogs.posterior.store import FORMAT, about_posterior, find_posterior, halved
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors, write_text
 
-_FILES = ("weights", "teacher")  # fields that name a file, of which the card shows the name alone
+_FILES = ("weights", "teacher", "start")  # fields that name a file, of which the card shows the name alone
 
 
 def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes: str = "") -> None:
@@ -33,6 +33,9 @@ def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes:
 def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], defaults: PosteriorConfig, notes: str) -> str:
     architecture = json.loads(metadata["architecture"])
     kinds = {"tokens": "transformer over glimpse tokens", "cnn": "masked CNN"}
+    what = f"a {kinds[about['config']['kind']]} of"
+    if "folds" in metadata:
+        what = f"{metadata['folds']} cross-fitted networks, each {what.removesuffix(' of')}, together of"
     flags = "".join(
         f" --posterior.{name.replace('_', '-')} {shlex.quote(Path(value).name if name in _FILES else str(value))}"
         for name, value in about["config"].items()
@@ -41,7 +44,7 @@ def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], defaults:
     lines = [
         f"# Posterior {path.stem}",
         "",
-        f"What glimpses say about the labels of the task `{about['task']}`: a {kinds[about['config']['kind']]} of "
+        f"What glimpses say about the labels of the task `{about['task']}`: {what} "
         f"{about['parameters']:,} weights (float16, {path.stat().st_size / 2**20:.1f} MiB), for up to "
         f"{architecture['glimpses']} glimpses of {architecture['grid']['glimpse']} px.",
         "",

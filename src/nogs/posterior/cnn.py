@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
 from nogs.glimpse import Grid, mask
+from nogs.glimpse.changes import Changes, changed
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.imagenet import Normalise, load_into, read_weights
 from nogs.posterior.labels import Float32Linear
@@ -57,8 +58,11 @@ class MaskedCNN(nn.Module):
         pixels: Int[Tensor, "Q T 2"],
         index: Int[Tensor, " Q"],
         flip: Bool[Tensor, " Q"] | None = None,
+        changes: Changes | None = None,
     ) -> UInt8[Tensor, "Q H W 3"]:
-        """The images of the queries; `forward` hides what was not observed."""
+        """The images of the queries, or changed ones; `forward` hides what was not observed."""
+        if changes is not None:
+            return changed(images, changes, index=index, flip=flip)
         chosen = images.index_select(0, index)
         return chosen if flip is None else torch.where(flip[:, None, None, None], chosen.flip(2), chosen)
 

@@ -6,6 +6,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from nogs.data.augment import AugmentConfig
+
 
 class PosteriorConfig(BaseModel):
     """The posterior and its training; schedule, batch and learning rate are the paper's by default."""
@@ -48,6 +50,8 @@ class PosteriorConfig(BaseModel):
     """Largest number of glimpses in training; by default the recipe's T. With more, small networks learn sooner."""
     flip: bool = True
     """Mirror half of the training images."""
+    augment: AugmentConfig = AugmentConfig()
+    """Random changes of the training images."""
     attribute_weight: float = Field(1.0, ge=0)
     """Weight of the auxiliary attributes' loss where the task has them (CUB's 312); 0 leaves their head out."""
     teacher: str | None = None
@@ -56,6 +60,9 @@ class PosteriorConfig(BaseModel):
     """Share of the loss that the teacher's answers have."""
     start: str | None = None
     """A trained posterior of the same architecture (file or published name) whose weights training begins with."""
+    folds: int = Field(1, ge=1)
+    """Networks to train, each without its share of the images, so that the design asks about an image of the bank one
+    that has not seen it: the remedy where a bank of training images is known by heart."""
     pretrain: int = Field(0, ge=0)
     """tokens: first iterations that predict the pixels of hidden glimpses instead of labels."""
     pretrain_glimpses: int = Field(16, ge=2)
@@ -101,6 +108,8 @@ class PosteriorConfig(BaseModel):
             raise ValueError("pretrain is for kind tokens; leave it out for a cnn.")
         if self.optimizer == "muon" and self.kind != "tokens":
             raise ValueError("optimizer muon is for kind tokens; use adam for a cnn.")
+        if self.folds > 1 and self.start is not None:
+            raise ValueError("start can't be had with folds: it may have seen the images that a fold leaves out.")
         if self.pretrain >= self.iterations:
             raise ValueError(
                 f"pretrain must leave iterations for the labels, but is {self.pretrain} of {self.iterations}."

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nogs.data.task import LabelSpace, Task
 from nogs.glimpse import Grid
+from nogs.glimpse.changes import Changes
 from nogs.posterior.cnn import MaskedCNN
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.labels import Head
@@ -146,6 +147,7 @@ class NetworkPosterior:
         index: Int[Tensor, " Q"] | None = None,
         observed: Bool[Tensor, "Q T"] | None = None,
         flip: Bool[Tensor, " Q"] | None = None,
+        changes: Changes | None = None,
     ) -> Float32[Tensor, "Q O"]:
         """The network's outputs, before calibration."""
         index, observed = self._defaults(images, pixels, index, observed)
@@ -155,7 +157,8 @@ class NetworkPosterior:
         with self._ready():
             for rows, keep in self._chunks(len(pixels), padded=many):
                 mirrored = None if flip is None else flip[rows]
-                seen = self.network.read(images, pixels[rows], index[rows], mirrored)
+                part = None if changes is None else changes[rows]
+                seen = self.network.read(images, pixels[rows], index[rows], mirrored, part)
                 parts.append(forward(seen, pixels[rows], observed[rows])[:keep].float())
         return torch.cat(parts) if parts else torch.empty(0, self.architecture.head.outputs, device=self.device)
 
@@ -167,10 +170,11 @@ class NetworkPosterior:
         index: Int[Tensor, " Q"] | None = None,
         observed: Bool[Tensor, "Q T"] | None = None,
         flip: Bool[Tensor, " Q"] | None = None,
+        changes: Changes | None = None,
     ) -> Float32[Tensor, "Q V C"]:
-        """See `Posterior`."""
+        """See `Posterior`; with `changes` the images are changed first."""
         index, observed = self._defaults(images, pixels, index, observed)
-        logits = self.logits(images, pixels, index=index, observed=observed, flip=flip)
+        logits = self.logits(images, pixels, index=index, observed=observed, flip=flip, changes=changes)
         return self.architecture.head.log_probabilities(logits, self._scale(observed))
 
     def look_ahead(

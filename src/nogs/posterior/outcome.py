@@ -3,25 +3,52 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
 
+from nogs.data.task import Task
 from nogs.posterior.calibration import fit_temperatures
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.crossfit import CrossFitted, uncalibrated
 from nogs.posterior.evaluation import Row, evaluate, figure
+from nogs.posterior.labels import label_table
 from nogs.posterior.network import NetworkPosterior
-from nogs.posterior.queries import fixed_pixels
+from nogs.posterior.queries import fixed_pixels, resident
 from nogs.posterior.store import save_posterior
 from nogs.runtime.device import versions
-from nogs.runtime.files import write_bytes, write_json
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json, write_bytes, write_json
 
 if TYPE_CHECKING:
     from nogs.posterior.training import Trainer
 
 
 def write_outcome(trainer: Trainer, path: Path) -> None:
-    """Calibrate the best network and write it to `path`, with evaluation.json and posterior.png beside it."""
+    """Calibrate the best network and write it to `path`, with evaluation.json and posterior.png beside it.
+
+    A training that failed is refused afterwards.
+    """
+    found = math.isfinite(trainer.best_loss)
+    if found:
+        _write_best(trainer, path)
+    if trainer.failed is not None:
+        kept = "the best network before that is kept" if found else "no network is kept"
+        raise InputError(
+            f"The posterior's loss was not a finite number by iteration {trainer.failed}; {kept}; lower "
+            "--posterior.learning-rate or set --posterior.clip 1: nogs run then goes on here, nogs posterior train "
+            "needs another --out."
+        )
+    if not found:
+        raise InputError("The posterior's time was over before its pretraining; raise --posterior.seconds.")
+
+
+def _write_best(trainer: Trainer, path: Path) -> None:
     task, config = trainer.task, trainer.config
     trainer.network.load_state_dict(trainer.best)
     raw = trainer.posterior()
@@ -38,20 +65,8 @@ def write_outcome(trainer: Trainer, path: Path) -> None:
     calibrated = NetworkPosterior(
         trainer.network, trainer.architecture, inverse_temperature=temperatures, precision=config.precision
     )
-    tables: dict[str, list[Row]] = {}
-    for split in ("validation", "test"):
-        rows = torch.from_numpy(task.rows(split)).to(trainer.device)
-        where = fixed_pixels(
-            len(rows),
-            glimpses=trainer.glimpses,
-            grid=task.grid,
-            locations=config.locations,
-            seed=trainer.seed,
-            purpose=f"evaluation {split}",
-            device=trainer.device,
-        )
-        for name, posterior in (("before calibration", raw), ("calibrated", calibrated)):
-            tables[f"{split}, {name}"] = evaluate(posterior, trainer.images, trainer.labels, rows, where)
+    ways = {"before calibration": raw, "calibrated": calibrated}
+    tables = _tables(ways, trainer.images, trainer.labels, task=task, config=config, seed=trainer.seed)
     about: dict[str, Any] = {
         "task": task.name,
         "task_fingerprint": task.fingerprint,
@@ -66,9 +81,67 @@ def write_outcome(trainer: Trainer, path: Path) -> None:
         "versions": versions(trainer.device),
         "tables": tables,
     }
-    save_posterior(path, calibrated, task=task, about=about)
+    _write(path, calibrated, task=task, about=about)
+
+
+def write_combined(
+    parts: Sequence[NetworkPosterior | CrossFitted], path: Path, *, task: Task, config: PosteriorConfig, seed: int
+) -> dict[str, Any]:
+    """Write the networks of all folds, which lie beside `path` already, as one posterior; what is known about it."""
+    members = [part for part in parts if isinstance(part, NetworkPosterior)]
+    posterior, device = CrossFitted(members, splits=task.fingerprint), members[0].device
+    each = [read_json(path.parent / f"fold-{fold}" / "evaluation.json") for fold in range(len(members))]
+    ways = {"before calibration": uncalibrated(posterior, precision=config.precision), "calibrated": posterior}
+    images, labels = resident(task.images, device), torch.from_numpy(label_table(task)).to(device)
+    sums = ("iterations", "best_iteration", "training_seconds", "parameters")
+    about: dict[str, Any] = {
+        "task": task.name,
+        "task_fingerprint": task.fingerprint,
+        "trained_on": f"{len(task.splits['posterior'])} images of the split 'posterior', in {len(members)} networks, "
+        f"each without 1/{len(members)} of them",
+        **{name: sum(one[name] for one in each) for name in sums},
+        "seed": seed,
+        "config": config.model_dump(mode="json"),
+        "inverse_temperature": [one["inverse_temperature"] for one in each],
+        "versions": versions(device),
+        "tables": _tables(ways, images, labels, task=task, config=config, seed=seed),
+    }
+    _write(path, posterior, task=task, about=about)
+    return about
+
+
+def _tables(
+    ways: Mapping[str, NetworkPosterior | CrossFitted],
+    images: UInt8[Tensor, "N H W 3"],
+    labels: Int[Tensor, "N V"],
+    *,
+    task: Task,
+    config: PosteriorConfig,
+    seed: int,
+) -> dict[str, list[Row]]:
+    """Scores on validation and test images at random locations, which are the same for all."""
+    tables: dict[str, list[Row]] = {}
+    for split in ("validation", "test"):
+        rows = torch.from_numpy(task.rows(split)).to(images.device)
+        where = fixed_pixels(
+            len(rows),
+            glimpses=next(iter(ways.values())).glimpses,
+            grid=task.grid,
+            locations=config.locations,
+            seed=seed,
+            purpose=f"evaluation {split}",
+            device=images.device,
+        )
+        for name, posterior in ways.items():
+            tables[f"{split}, {name}"] = evaluate(posterior, images, labels, rows, where)
+    return tables
+
+
+def _write(path: Path, posterior: NetworkPosterior | CrossFitted, *, task: Task, about: dict[str, Any]) -> None:
+    save_posterior(path, posterior, task=task, about=about)
     write_json(path.with_name("evaluation.json"), about)
-    write_figure(path.with_name("posterior.png"), tables, title=f"posterior of {task.name} at random locations")
+    title = f"posterior of {task.name} at random locations"
+    write_figure(path.with_name("posterior.png"), about["tables"], title=title)
 
 
 def write_figure(path: Path, tables: dict[str, list[Row]], *, title: str) -> None:

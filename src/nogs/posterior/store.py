@@ -1,4 +1,7 @@
-"""A posterior in one safetensors file: weights, calibration, architecture, and what is known about it."""
+"""A posterior in one safetensors file: weights, calibration, architecture, and what is known about it.
+
+Of a cross-fitted posterior all networks lie in one file, their tensors under "0.", "1." and so on.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from torch import Tensor
 
 from nogs.data.task import Task
 from nogs.glimpse import Grid
+from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
@@ -22,14 +26,19 @@ _TEMPERATURE = "calibration.inverse_temperature"
 
 def save_posterior(
     path: Path,
-    posterior: NetworkPosterior,
+    posterior: NetworkPosterior | CrossFitted,
     *,
     task: Task,
     about: Mapping[str, Any] | None = None,
     half: bool = False,
 ) -> None:
     """Write a posterior; `about` says how it was made and what it scores. `half` stores weights as float16."""
-    tensors = {**posterior.network.state_dict(), _TEMPERATURE: posterior.inverse_temperature}
+    members = {"": posterior} if isinstance(posterior, NetworkPosterior) else _numbered(posterior)
+    tensors = {
+        prefix + name: value
+        for prefix, one in members.items()
+        for name, value in {**one.network.state_dict(), _TEMPERATURE: one.inverse_temperature}.items()
+    }
     if half:
         tensors = halved(tensors)
     metadata = {
@@ -38,12 +47,17 @@ def save_posterior(
         "architecture": json.dumps(posterior.architecture.to_json()),
         "about": json.dumps(dict(about or {})),
     }
+    if isinstance(posterior, CrossFitted):
+        metadata["folds"] = str(len(posterior.members))
     save_tensors(path, {name: value.cpu() for name, value in tensors.items()}, metadata)
 
 
 def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights in float16; the calibration, a few numbers, stays as it is."""
-    return {name: t.half() if t.is_floating_point() and name != _TEMPERATURE else t for name, t in tensors.items()}
+    return {
+        name: value.half() if value.is_floating_point() and not name.endswith(_TEMPERATURE) else value
+        for name, value in tensors.items()
+    }
 
 
 def load_posterior(
@@ -54,7 +68,7 @@ def load_posterior(
     precision: str = "auto",
     chunk: int | None = None,
     compiled: bool = False,
-) -> NetworkPosterior:
+) -> NetworkPosterior | CrossFitted:
     """The posterior of a file, or a published one by its name; one of another task or grid than `task` is refused."""
     path = find_posterior(name_or_path)
     tensors, metadata = load_tensors(path)
@@ -63,23 +77,25 @@ def load_posterior(
     architecture = Architecture.from_json(json.loads(metadata["architecture"]))
     if task is not None:
         _check(path, metadata["task"], architecture, task)
-    inverse_temperature = tensors.pop(_TEMPERATURE, None)
-    network = architecture.build()
-    expected = network.state_dict()
-    for name in sorted(expected.keys() | tensors.keys()):
-        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape:
-            raise InputError(
-                f"{path} does not fit its own architecture: tensor {name!r} is missing, unknown or misshapen."
-            )
-    network.load_state_dict({name: value.to(expected[name].dtype) for name, value in tensors.items()})
-    return NetworkPosterior(
-        network.to(device).eval(),
-        architecture,
-        inverse_temperature=inverse_temperature,
-        precision=precision,
-        chunk=chunk,
-        compiled=compiled,
-    )
+
+    def member(prefix: str) -> NetworkPosterior:
+        found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        inverse_temperature = found.pop(_TEMPERATURE, None)
+        network = architecture.build()
+        _fill(network, found, path=path, prefix=prefix)
+        return NetworkPosterior(
+            network.to(device).eval(),
+            architecture,
+            inverse_temperature=inverse_temperature,
+            precision=precision,
+            chunk=chunk,
+            compiled=compiled,
+        )
+
+    if "folds" not in metadata:
+        return member("")
+    members = [member(f"{fold}.") for fold in range(int(metadata["folds"]))]
+    return CrossFitted(members, splits=json.loads(metadata["about"]).get("task_fingerprint"))
 
 
 def about_posterior(name_or_path: str | Path) -> dict[str, Any]:
@@ -101,6 +117,20 @@ def find_posterior(name_or_path: str | Path) -> Path:
         listed = f"published are {', '.join(names)}" if names else "none is published with this version"
         raise InputError(f"There is no posterior {str(name_or_path)!r}: {listed}; or give a .safetensors file.")
     return file
+
+
+def _numbered(posterior: CrossFitted) -> dict[str, NetworkPosterior]:
+    return {f"{fold}.": one for fold, one in enumerate(posterior.members)}
+
+
+def _fill(network: torch.nn.Module, tensors: Mapping[str, Tensor], *, path: Path, prefix: str) -> None:
+    expected = network.state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape:
+            raise InputError(
+                f"{path} does not fit its own architecture: tensor {prefix + name!r} is missing, unknown or misshapen."
+            )
+    network.load_state_dict({name: value.to(expected[name].dtype) for name, value in tensors.items()})
 
 
 def _check(path: Path, task_name: str, architecture: Architecture, task: Task) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nogs.glimpse import Grid, cut
+from nogs.glimpse.changes import Changes, changed
 from nogs.posterior.attention import Rows, attend, plan_rows
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.labels import Float32Linear
@@ -118,8 +119,11 @@ class GlimpseTokens(nn.Module):
         pixels: Int[Tensor, "Q T 2"],
         index: Int[Tensor, " Q"],
         flip: Bool[Tensor, " Q"] | None = None,
+        changes: Changes | None = None,
     ) -> UInt8[Tensor, "Q T g g 3"]:
-        """All that the network needs of the images: the glimpses."""
+        """All that the network needs of the images, or of the changed images: the glimpses."""
+        if changes is not None:
+            return changed(images, changes, index=index, flip=flip, pixels=pixels, glimpse=self.grid.glimpse)
         spread = pixels.shape[:2]
         mirrored = None if flip is None else flip[:, None].expand(spread)
         return cut(images, pixels, glimpse=self.grid.glimpse, index=index[:, None].expand(spread), flip=mirrored)

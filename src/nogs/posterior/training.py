@@ -6,31 +6,32 @@ iteration, and everything else is in the state.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from nogs.data.task import Task
+from nogs.glimpse.changes import Changes
 from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.crossfit import CrossFitted, fold_task
 from nogs.posterior.imagenet import find_weights
+from nogs.posterior.inputs import telling_fields, training_rows
 from nogs.posterior.labels import label_table
 from nogs.posterior.network import Architecture, NetworkPosterior
-from nogs.posterior.outcome import write_outcome
+from nogs.posterior.outcome import write_combined, write_outcome
 from nogs.posterior.pretraining import Painter
 from nogs.posterior.protocol import distinct
 from nogs.posterior.queries import observed_first, random_pixels, resident, strata
 from nogs.posterior.schedule import learning_rate, make_optimizer, set_rate
 from nogs.posterior.stems import token_size
-from nogs.posterior.store import find_posterior, load_posterior
+from nogs.posterior.store import load_posterior
 from nogs.posterior.tokens import GlimpseTokens
 from nogs.posterior.validation import Validation
 from nogs.runtime import progress, streams
@@ -38,7 +39,7 @@ from nogs.runtime.capture import captured
 from nogs.runtime.device import pick_device, pick_precision
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
-from nogs.runtime.fingerprint import file_digest, fingerprint
+from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.stage import Stage
 
@@ -54,38 +55,37 @@ def train_posterior(
     seed: int = 0,
     device: str = "auto",
     data: Path | None = None,
-) -> NetworkPosterior:
+) -> NetworkPosterior | CrossFitted:
     """Train, calibrate and judge a posterior; what is done is loaded, what was begun goes on.
 
-    `folder` gets posterior.safetensors, evaluation.json, posterior.png and metrics.jsonl. VGG-16's ImageNet weights are
-    looked for in the folder `data` first.
+    `folder` gets posterior.safetensors, evaluation.json, posterior.png and metrics.jsonl; with `config.folds` > 1 each
+    network has a folder of its own in it, fold-0 and so on. VGG-16's ImageNet weights are looked for in the folder
+    `data` first.
     """
     if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
         config = config.model_copy(update={"weights": find_weights(config.weights, data)})
-    mark = fingerprint(_fields(config), task.fingerprint, glimpses, seed)
+    mark = fingerprint(telling_fields(config), task.fingerprint, glimpses, seed)
     stage = Stage(folder, name="posterior", fingerprint=mark)
     stage.check_folder()
     chosen = pick_device(device)
     if stage.done:
         progress.say("The posterior is trained already.")
-        return load_posterior(folder / FILE, task=task, device=chosen, precision=config.precision)
-    trainer = Trainer(task, config=config, glimpses=glimpses, seed=seed, device=chosen)
-    stage.begin()
-    trainer.run(folder)
-    found = math.isfinite(trainer.best_loss)
-    if found:
+    elif config.folds > 1:
+        single, parts = config.model_copy(update={"folds": 1}), []
+        for fold in range(config.folds):
+            progress.say(f"Network {fold + 1} of {config.folds} of the posterior.")
+            part, own = fold_task(task, fold=fold, folds=config.folds), folder / f"fold-{fold}"
+            parts.append(train_posterior(part, config=single, glimpses=glimpses, folder=own, seed=seed, device=device))
+            gc.collect()  # the trainer refers to itself, and its images may fill a GPU
+        about = write_combined(parts, folder / FILE, task=task, config=config, seed=seed)
+        stage.finish(iterations=about["iterations"], training_seconds=about["training_seconds"])
+    else:
+        trainer = Trainer(task, config=config, glimpses=glimpses, seed=seed, device=chosen)
+        stage.begin()
+        trainer.run(folder)
         write_outcome(trainer, folder / FILE)
-    if trainer.failed is not None:
-        kept = "the best network before that is kept" if found else "no network is kept"
-        raise InputError(
-            f"The posterior's loss was not a finite number by iteration {trainer.failed}; {kept}; lower "
-            "--posterior.learning-rate or set --posterior.clip 1: nogs run then goes on here, nogs posterior train "
-            "needs another --out."
-        )
-    if not found:
-        raise InputError("The posterior's time was over before its pretraining; raise --posterior.seconds.")
-    stage.finish(iterations=trainer.iteration, training_seconds=round(trainer.spent, 1))
-    (folder / "state.safetensors").unlink(missing_ok=True)
+        stage.finish(iterations=trainer.iteration, training_seconds=round(trainer.spent, 1))
+        (folder / "state.safetensors").unlink(missing_ok=True)
     return load_posterior(folder / FILE, task=task, device=chosen, precision=config.precision)
 
 
@@ -146,6 +146,11 @@ class Trainer:
 
     def _start_from(self, source: str) -> None:
         other = load_posterior(source, task=self.task)
+        if isinstance(other, CrossFitted):
+            raise InputError(
+                f"{source} can't be the start of this posterior: it is of {len(other.members)} networks; give the file "
+                "of one, such as fold-0/posterior.safetensors beside it."
+            )
         ours, theirs = (found.to_json() for found in (self.architecture, other.architecture))
         if ours != theirs:
             fields = {**ours["config"], "glimpses": 0, "head": 0}
@@ -189,7 +194,8 @@ class Trainer:
         counter = drawn[:, None] * glimpses + torch.arange(glimpses, device=self.device)
         key = streams.key(self.seed, "posterior painting" if painting else "posterior locations")
         pixels = random_pixels(key, counter, grid=self.task.grid, locations=config.locations)
-        seen = self.network.read(self.images, pixels, rows, flip)
+        changes = config.augment.draw(streams.key(self.seed, "posterior changes"), drawn)
+        seen = self.network.read(self.images, pixels, rows, flip, changes)
         if painting:
             assert self.painter is not None
             assert isinstance(self.network, GlimpseTokens)
@@ -200,7 +206,7 @@ class Trainer:
                 self.forward(seen, pixels, observed, self.groups),
                 self.labels[rows],
                 None if self.attributes is None else self.attributes[rows],
-                teacher=self._ask_teacher(pixels, rows, observed, flip),
+                teacher=self._ask_teacher(pixels, rows, observed, flip, changes),
                 attribute_weight=config.attribute_weight,
                 teacher_weight=config.teacher_weight,
             )
@@ -290,7 +296,7 @@ class Trainer:
 
     def fingerprint(self) -> str:
         """What a state must come from to be continued here."""
-        return fingerprint(_fields(self.config), self.task.fingerprint, self.architecture.to_json(), self.seed)
+        return fingerprint(telling_fields(self.config), self.task.fingerprint, self.architecture.to_json(), self.seed)
 
     def save(self, path: Path) -> None:
         """Write the state."""
@@ -313,7 +319,9 @@ class Trainer:
         self.clock.fill_(self.iteration)
         progress.say(f"Going on from iteration {self.iteration}.")
 
-    def _ask_teacher(self, pixels: Tensor, rows: Tensor, observed: Tensor, flip: Tensor | None) -> Tensor | None:
+    def _ask_teacher(
+        self, pixels: Tensor, rows: Tensor, observed: Tensor, flip: Tensor | None, changes: Changes | None
+    ) -> Tensor | None:
         if self.teacher is None:
             return None
         answers, first = [], 0
@@ -322,36 +330,13 @@ class Trainer:
             mirrored = None if flip is None else flip[part]
             answers.append(
                 self.teacher.log_probabilities(
-                    self.images, pixels[part, :t], index=rows[part], observed=observed[part, :t], flip=mirrored
+                    self.images,
+                    pixels[part, :t],
+                    index=rows[part],
+                    observed=observed[part, :t],
+                    flip=mirrored,
+                    changes=None if changes is None else changes[part],
                 )
             )
             first += count
         return torch.cat(answers)
-
-
-def training_rows(task: Task) -> npt.NDArray[np.int64]:
-    """Rows of the images that may train the posterior; an annotated one among them is refused."""
-    if not task.splits.get("posterior"):
-        raise InputError(f"Task {task.name!r} has no images for the posterior; lower data.annotated to leave some.")
-    for split in ("annotate", "validation", "test"):
-        shared = sorted(set(task.splits["posterior"]) & set(task.splits.get(split, ())))
-        if shared:
-            raise InputError(
-                f"Image {shared[0]!r} of task {task.name!r} is in the split {split!r} and would train the posterior; "
-                "take it out of the split 'posterior'."
-            )
-    return task.rows("posterior")
-
-
-def _fields(config: PosteriorConfig) -> dict[str, Any]:
-    """What decides a training; files that it names are known by what they hold, wherever they lie."""
-    out = config.model_dump(exclude={"save_every"})
-    named = {} if config.weights in ("none", "imagenet") else {"weights": Path(config.weights)}
-    for field in ("teacher", "start"):
-        if getattr(config, field) is not None:
-            named[field] = find_posterior(getattr(config, field))
-    for field, path in named.items():
-        if not path.is_file():
-            raise InputError(f"There is no file {path}; check --posterior.{field}.")
-        out[field] = file_digest(path)
-    return out

@@ -30,6 +30,6 @@ RECIPE = Recipe(
     bank=BankConfig(count=100_000),
     # the paper's v alone leaves a handful of completions of a bank of this size
     completion=CompletionConfig(proposal="tuned", least_effective=80),
-    design=DesignConfig(images=120, stride=4, batch=8064),
+    design=DesignConfig(images=120, stride=4, slack=1, batch=8064),
     attention=AttentionConfig(),
 )

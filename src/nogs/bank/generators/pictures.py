@@ -40,11 +40,15 @@ class TrainingImages:
 
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
         """Image number i shows training image i modulo their number, changed from the second round on."""
-        images = np.array(self._task.images[self.rows[np.asarray(numbers) % len(self.rows)]])
+        images = np.array(self._task.images[self.shown(numbers)])
         for n, number in enumerate(numbers):
             if number >= len(self.rows):
                 images[n] = self._changed(images[n], numpy_stream(seed, "training images", str(number)))
         return torch.from_numpy(images)
+
+    def shown(self, numbers: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """Rows of the training images that the images of these numbers show."""
+        return self.rows[np.asarray(numbers) % len(self.rows)]
 
     def _changed(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
         if random.random() < 0.5:

@@ -1,0 +1,105 @@
+"""Cross-fitting: several networks, each trained without some of the images, so that every image has one that is new to
+it.
+
+A network is surer of an image that it was trained on than of others, and a bank of training images is made of just
+those. So the design asks about a completion the network whose fold its source image is in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
+
+import torch
+from jaxtyping import Bool, Float32, Int, UInt8
+from torch import Tensor
+
+from nogs.data.task import LabelSpace, Task
+from nogs.glimpse import Grid
+from nogs.glimpse.changes import Changes
+from nogs.posterior.network import NetworkPosterior
+from nogs.runtime.fingerprint import fingerprint
+
+__all__ = ["CrossFitted", "fold_task", "uncalibrated"]
+
+
+def fold_task(task: Task, *, fold: int, folds: int) -> Task:
+    """The task for network `fold`: every `folds`-th image of the split 'posterior' is left out, from that one on."""
+    kept = tuple(id for rank, id in enumerate(task.splits["posterior"]) if rank % folds != fold)
+    mark = fingerprint("fold", task.fingerprint, fold, folds)
+    return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=mark)
+
+
+class CrossFitted:
+    """K networks, of which number k has not seen the images whose rank in the split 'posterior' is k modulo K.
+
+    As a `Posterior`, for images that none has seen, it answers with the mean of their probabilities.
+    """
+
+    def __init__(self, members: Sequence[NetworkPosterior], *, splits: str | None = None) -> None:
+        self.members = list(members)
+        first = self.members[0]
+        self.architecture, self.device, self.precision = first.architecture, first.device, first.precision
+        self.chunk = first.chunk
+        self.splits = splits
+        """Fingerprint of the task that says which image has which rank."""
+
+    @property
+    def grid(self) -> Grid:
+        """Image size, glimpse size and allowed locations."""
+        return self.members[0].grid
+
+    @property
+    def space(self) -> LabelSpace:
+        """What is predicted."""
+        return self.members[0].space
+
+    @property
+    def glimpses(self) -> int:
+        """T: the largest number of glimpses that it was trained for."""
+        return self.members[0].glimpses
+
+    def log_probabilities(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q T 2"],
+        *,
+        index: Int[Tensor, " Q"] | None = None,
+        observed: Bool[Tensor, "Q T"] | None = None,
+        flip: Bool[Tensor, " Q"] | None = None,
+        changes: Changes | None = None,
+    ) -> Float32[Tensor, "Q V C"]:
+        """See `Posterior`; with `changes` the images are changed first."""
+        return self._mean(
+            lambda one: one.log_probabilities(
+                images, pixels, index=index, observed=observed, flip=flip, changes=changes
+            )
+        )
+
+    def look_ahead(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q P 2"],
+        candidates: Int[Tensor, "*#Q L 2"],
+        *,
+        index: Int[Tensor, " Q"] | None = None,
+        observed: Bool[Tensor, "Q P"] | None = None,
+        flip: Bool[Tensor, " Q"] | None = None,
+    ) -> Float32[Tensor, "Q L V C"]:
+        """See `Posterior`."""
+        return self._mean(
+            lambda one: one.look_ahead(images, pixels, candidates, index=index, observed=observed, flip=flip)
+        )
+
+    def _mean(self, ask: Callable[[NetworkPosterior], Tensor]) -> Tensor:
+        return reduce(torch.logaddexp, map(ask, self.members)) - math.log(len(self.members))
+
+
+def uncalibrated(posterior: NetworkPosterior | CrossFitted, *, precision: str) -> NetworkPosterior | CrossFitted:
+    """The same networks without their temperatures."""
+    if isinstance(posterior, CrossFitted):
+        members = [NetworkPosterior(one.network, one.architecture, precision=precision) for one in posterior.members]
+        return CrossFitted(members, splits=posterior.splits)
+    return NetworkPosterior(posterior.network, posterior.architecture, precision=precision)
