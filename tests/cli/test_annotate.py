@@ -174,7 +174,10 @@ def test_posterior_that_knows_the_bank_by_heart_is_reported(place, tmp_path, cap
     assert out.count("train it with --posterior.folds 4, or build the bank with another --bank.generator") == 1
     numbers = read_json(tmp_path / "run" / "sequences" / "Male" / "done.json")["posterior_entropy"]
     assert numbers["bank"] < 0.5 * numbers["images"]
-    assert f"{numbers['bank']:.3f} on images of the bank, {numbers['images']:.3f} on images to annotate: the" in out
+    assert (
+        f"{numbers['bank']:.3f} on images of the bank, {numbers['images']:.3f} on images to annotate (standard" in out
+    )
+    assert "): the posterior has learned the bank's images by heart" in out
     assert annotate(place, tmp_path / "run", attribute=male) == 0, "it is said again"
     assert "by heart" in capsys.readouterr().out
     found, honest = (load(tmp_path / name / "sequences" / "Male") for name in ("run", "honest"))
@@ -268,6 +271,12 @@ def test_posterior_and_bank_of_other_splits_are_refused(place, tmp_path, capsys)
     assert "older.safetensors was made for other data or splits than these (0123456789abcdef, not" in err
     assert "train it again, or pass --unchecked if it has not" in err
     assert annotate(place, tmp_path / "run", "--unchecked", name="older") == 0
+    about = {"task_fingerprint": task.fingerprint, "started_from": ["0123456789abcdef"]}
+    posterior(place / "started.safetensors", recipe, task, **about)
+    assert annotate(place, tmp_path / "other", name="started") == 2
+    err = capsys.readouterr().err
+    assert "The start of the posterior" in err
+    assert "started.safetensors was made for other data or splits than these (0123456789abcdef, not" in err
 
 
 def test_corrupt_shard_stops_with_a_sentence(place, tmp_path, capsys):

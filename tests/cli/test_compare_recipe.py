@@ -179,6 +179,8 @@ def test_weights_of_supervision_are_compared(birds, whole, capsys):
     assert weights == [1, 64]
     curves = [(folder / "metrics.jsonl").read_text() for folder in folders]
     assert curves[0] != curves[1]
+    assert main(["evaluate", str(whole), "--device", "cpu", "--trajectories", "1", *given(birds)[1:]]) == 0
+    assert "ps-nogs-weight-64/seed-0 " in capsys.readouterr().out
     shutil.rmtree(whole / "attention" / "ps-nogs-weight-64")  # the other tests expect eight methods
     assert main(everything(birds, whole)) == 0
 
@@ -208,6 +210,8 @@ def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whol
         (["--methods", "ram", "--attention.embedder", "release"], "The release embedder normalises by the batch"),
         (["--methods", "ram", "--reference", "rma"], "There is no method 'rma' among these"),
         (["--methods", "ram", "--seeds", "-1"], "--seeds must not be negative"),
+        (["--methods", "ram", "--weights", "1", "64"], "--weights is for methods with supervision"),
+        (["--methods", "ps-h1", "--weights", "1", "1.0000001"], "--weights must differ in six digits"),
         (["--methods", "ram", "--heuristic", "nowhere", "--methods", "ram+"], "nowhere"),
     ],
 )

@@ -110,6 +110,9 @@ def test_auxiliary_attributes_of_birds_are_learned_too(tmp_path, capsys):
         (["--posterior.token", "5"], "posterior.token must divide the glimpse of 8 px, but is 5 px"),
         (["--posterior.pretrain", "9"], "pretrain must leave iterations for the labels, but is 9 of 6"),
         (["--posterior.teacher", "nobody"], "There is no posterior 'nobody'"),
+        (["--kind", "cnn", "--posterior.pretrain", "4"], "pretrain is for kind tokens; leave it out for a cnn"),
+        (["--posterior.augment.move", "inf"], "--posterior.augment.move must be a finite number, not inf"),
+        (["--posterior.augment.move", "4000"], "posterior.augment.move is 4000 px, which moves an image of"),
     ],
 )
 def test_mistake_is_one_sentence(faces, tmp_path, capsys, extra, sentence):

@@ -164,7 +164,7 @@ def test_a_small_bank_bounds_the_search(bank):
 
 
 def test_before_the_first_glimpse_images_come_from_the_bank_itself(bank):
-    retrieval = Retrieval(bank, config=CompletionConfig(drawn=100, kept=50), glimpse=4)
+    retrieval = Retrieval(bank, config=CompletionConfig(drawn=100, kept=20, prior=50), glimpse=4)
     found = retrieval.complete(queries(), torch.empty(2, 0, 2, dtype=torch.int64), ids=["a", "b"])
     assert torch.equal(found.rows[0], found.rows[1])  # one computation a task
     assert len(set(found.rows[0].tolist())) == 50

@@ -55,7 +55,7 @@ def tools(task, tmp_path_factory):
     fields = BankConfig(generator="training-images", count=1500, components=8, duplicate_rms=0, shift=0, colour=0)
     build_bank(task, config=fields, folder=folder / "bank", device="cpu")
     bank = load_bank(folder / "bank", device="cpu")
-    config = CompletionConfig(drawn=60, kept=30, proposal_reach=0, exact_reach=0, flips=True)
+    config = CompletionConfig(drawn=60, kept=30, prior=30, proposal_reach=0, exact_reach=0, flips=True)
     return Tools(posterior, Retrieval(bank, config=config, glimpse=task.grid.glimpse), torch.device("cpu"))
 
 
@@ -206,7 +206,7 @@ def test_confidence_asks_each_image_of_one_network_that_has_not_seen_it(task, to
         return float(entropy(answer)[0, 0])
 
     bank = []
-    for n in range(30):
+    for n in range(prior.index.shape[1]):
         picture = prior.pool[prior.index[0, n]]
         rank = int(prior.sources[0, n])
         fold = (rank if rank >= 0 else int(prior.rows[0, n])) % K

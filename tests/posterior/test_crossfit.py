@@ -13,7 +13,7 @@ from nogs.posterior.crossfit import CrossFitted, fold_task, uncalibrated
 from nogs.posterior.inputs import telling_fields
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.queries import fixed_pixels
-from nogs.posterior.store import load_posterior, save_posterior
+from nogs.posterior.store import about_posterior, load_posterior, save_posterior
 from nogs.posterior.training import Trainer, train_posterior
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, read_json, save_tensors
@@ -207,3 +207,44 @@ def test_too_few_images_for_a_batch_leave_nothing_behind(task, tmp_path):
     with pytest.raises(InputError, match="a batch needs an image for each number of glimpses"):
         trained(few, tmp_path)
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_more_networks_than_images_are_refused(task, tmp_path):
+    few = replace(task, splits={**task.splits, "posterior": task.splits["posterior"][:5]}, fingerprint="few")
+    with pytest.raises(InputError, match=r"--posterior.folds is 6, but only 5 images train .* use at most 5"):
+        trained(few, tmp_path, QUICK.model_copy(update={"folds": 6}))
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_folder_is_its_own_from_the_first_network_on(task, tmp_path, monkeypatch):
+    step = Trainer.step
+
+    def stopped(self):
+        if self.iteration == 3:
+            raise KeyboardInterrupt
+        step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            trained(task, tmp_path)
+    with pytest.raises(InputError, match="holds posterior of another recipe"):
+        trained(task, tmp_path, QUICK.model_copy(update={"folds": 1}))
+    assert len(trained(task, tmp_path).members) == K
+
+
+def test_start_of_other_splits_is_remembered(task, tmp_path):
+    other = replace(task, fingerprint="other")
+    about = {"task_fingerprint": other.fingerprint, "started_from": [fold_task(task, fold=1, folds=4).fingerprint]}
+    single = QUICK.model_copy(update={"folds": 1, "iterations": 2})
+    save_posterior(tmp_path / "p.safetensors", made(task).members[0], task=task, about=about)
+    started = single.model_copy(update={"start": str(tmp_path / "p.safetensors")})
+    trained(task, tmp_path / "a", started)
+    assert about_posterior(tmp_path / "a" / "posterior.safetensors")["started_from"] == ["other"]
+    again = single.model_copy(update={"start": str(tmp_path / "a" / "posterior.safetensors")})
+    trained(task, tmp_path / "b", again)
+    assert about_posterior(tmp_path / "b" / "posterior.safetensors")["started_from"] == ["other"]
+    own = {"task_fingerprint": fold_task(task, fold=2, folds=3).fingerprint}
+    save_posterior(tmp_path / "own.safetensors", made(task).members[0], task=task, about=own)
+    fine = single.model_copy(update={"start": str(tmp_path / "own.safetensors")})
+    assert Trainer(task, config=fine, glimpses=T, seed=0, device=CPU).started_from == []

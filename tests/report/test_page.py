@@ -289,6 +289,17 @@ def networks_alone(whole_run, tmp_path):
     return shutil.copytree(whole_run, tmp_path / "tiny", ignore=ignore)
 
 
+def test_weights_of_supervision_are_told_apart(whole_run, tmp_path, load):
+    run, recipe = tmp_path / "weights", f"{whole_run}/recipe.yaml"
+    words = ["compare", recipe, "--methods", "ram", "ps-nogs", "--weights", "1", "64", "--seeds", "0"]
+    assert main([*words, "--sequences", f"{whole_run}/sequences", "--out", str(run), "--device", "cpu"]) == 0
+    text = Found(write_report([run], task=load, device="cpu")).text
+    assert f"nogs compare {run}/recipe.yaml --methods ram ps-nogs --weights 1 64 --seeds 0 " in text
+    for name in ("where", "pixels", "policy-entropy"):
+        drawn = (run / "report" / f"{name}.svg").read_text()
+        assert all(f"ps-nogs, weight {weight}" in drawn for weight in (1, 64)), name
+
+
 def test_several_runs_are_compared(networks_alone, tmp_path, load):
     other = shutil.copytree(networks_alone, tmp_path / "other")
     shutil.rmtree(other / "attention" / "ps-nogs")

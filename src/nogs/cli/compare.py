@@ -104,6 +104,16 @@ def compare_recipe(argv: list[str]) -> None:
     if any(not 0 <= weight < math.inf for weight in args.weights):
         raise InputError(f"--weights must be numbers from 0 on, but are {', '.join(map(str, args.weights))}.")
     methods: list[str] = list(dict.fromkeys(args.methods))
+    weights = tuple(dict.fromkeys(args.weights))
+    if len({f"{weight:g}" for weight in weights}) < len(weights):  # which names their folders
+        raise InputError(
+            f"--weights must differ in six digits, but are {', '.join(map(str, weights))}; leave out one of them."
+        )
+    if weights and not any(method.startswith("ps-") for method in methods):
+        raise InputError(
+            f"--weights is for methods with supervision, but --methods has none ({', '.join(methods)}); add one "
+            "such as ps-nogs, or leave out --weights."
+        )
     reference = args.reference or ("ram+" if "ram+" in methods else methods[0])
     pick_device(args.device)
     check_recipe(recipe, run=args.out)
@@ -117,7 +127,7 @@ def compare_recipe(argv: list[str]) -> None:
         attributes=args.attribute,
         sequences=args.sequences or (own if own.is_dir() else None),
         heuristic=_heuristic(args, recipe, task, methods),
-        weights=tuple(dict.fromkeys(args.weights)),
+        weights=weights,
     )
     begin_run(task, recipe=recipe, run=args.out)
     train(

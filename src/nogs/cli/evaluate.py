@@ -80,8 +80,10 @@ def evaluate(argv: list[str]) -> None:
         scores = summaries(sampled, greedy, task.grid)[0]
         known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
         found = {**known, "split": args.split, "trajectories": args.trajectories, "scores": scores}
+        # as the folder says: of one method there may be several weights of supervision
+        name = path.parent.relative_to(args.run / "attention").as_posix()
         print(
-            f"{member.name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}"
+            f"{name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}"
             f"{scores['greedy_accuracy']:>10.1%}{scores['balanced_accuracy']:>10.1%}{scores['nll']:>8.3f}"
             f"{scores['pixels_seen']:>8.1%}"
         )

@@ -72,10 +72,12 @@ def train(argv: list[str]) -> None:
     from nogs.cli.train import check_recipe
     from nogs.posterior.evaluation import text_table
     from nogs.posterior.training import train_posterior
+    from nogs.recipes import validated
 
     if args.kind is not None:
-        chosen = recipe.posterior.model_copy(update={"kind": args.kind})
-        recipe = recipe.model_copy(update={"posterior": chosen})
+        values = recipe.model_dump()
+        values["posterior"]["kind"] = args.kind
+        recipe = validated(values, source=f"Recipe {recipe.name!r} with --kind {args.kind}")
     check_recipe(recipe, run=args.out)
     task = args.load(recipe)
     begin_run(task, recipe=recipe, run=args.out)

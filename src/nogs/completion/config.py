@@ -16,6 +16,9 @@ class CompletionConfig(BaseModel):
     """K1: bank images drawn from the proposal, whose pixels are compared exactly."""
     kept: int = Field(200, ge=1)
     """K2: completions drawn from those; equal ones are kept once, with their weight."""
+    prior: int = Field(1000, ge=1)
+    """Images of the bank before anything is seen. The first location is chosen with them once for a whole task, and a
+    mistake there is in all of its sequences."""
     temperatures: tuple[float, ...] = Field((5.0, 10.0, 20.0, 40.0), min_length=1)
     """v after 1, 2, ... glimpses in log p = -(squared distance of normalised pixels) / v; the last one holds on."""
     proposal: Literal["schedule", "tuned"] = "schedule"

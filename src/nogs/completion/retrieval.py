@@ -224,8 +224,8 @@ class Retrieval:
         return None if known is None else torch.where(rows >= 0, known[rows.clamp(min=0)], -1)
 
     def _prior(self, number: int) -> Completions:
-        """t = 1: K2 different images of the bank, the same for every image of a task, since nothing was seen."""
-        kept, device = min(self.config.kept, len(self.bank)), self.bank.device
+        """t = 1: different images of the bank, the same for every image of a task, since nothing was seen."""
+        kept, device = min(self.config.prior, len(self.bank)), self.bank.device
         stream = key(self.seed, "completion/prior")
         rows = permutation(stream, len(self.bank))[:kept].sort().values.to(device)
         mirrored = (bits(key(self.seed, "completion/prior flips"), rows) & 1).bool() & self.config.flips

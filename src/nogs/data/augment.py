@@ -24,7 +24,7 @@ class AugmentConfig(BaseModel):
     """Relative change of size."""
     turn: float = Field(0.0, ge=0, le=180)
     """Degrees of rotation."""
-    move: float = Field(0.0, ge=0)
+    move: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Shift in px."""
     colour: float = Field(0.0, ge=0, lt=1)
     """Relative change of each channel's brightness."""

@@ -85,7 +85,7 @@ def sentence(found: Mapping[str, Any], *, generator: str) -> str:
     bank, images, error = (found[name] for name in ("bank", "images", "error_of_difference"))
     out = (
         f"mean entropy after {found['glimpses']} random glimpses (nats): {bank:.3f} on images of the bank, "
-        f"{images:.3f} on images to annotate"
+        f"{images:.3f} on images to annotate (standard error of the difference {error:.3f})"
     )
     if found["networks"] > 1 or bank >= _LOWER * images or images - bank <= 2 * error:
         return out

@@ -116,8 +116,10 @@ def unseen(task: Task, ids: Sequence[str]) -> None:
 
 def check_leaks(task: Task, *, posterior: str, bank: Path) -> None:
     """Refuse a posterior or a bank that was made with other splits, and may so have seen the images to annotate."""
+    about = about_posterior(posterior)
     known: dict[str, tuple[Any, str]] = {
-        f"The posterior {posterior}": (about_posterior(posterior).get("task_fingerprint"), "train it"),
+        f"The posterior {posterior}": (about.get("task_fingerprint"), "train it"),
+        f"The start of the posterior {posterior}": (next(iter(about.get("started_from", ())), None), "train it"),
         f"The bank {bank}": (read_json(bank / "done.json").get("task"), "build it"),
     }
     for what, (mark, remedy) in known.items():

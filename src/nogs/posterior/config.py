@@ -76,7 +76,7 @@ class PosteriorConfig(BaseModel):
     """Train for so many seconds at most; a falling step size reaches zero by then. Such a run can't be repeated to the
     bit."""
     optimizer: Literal["adam", "muon"] = "adam"
-    """Adam for all weights, or Muon for the matrices of the transformer's layers (kind tokens), which learn sooner."""
+    """Adam for all weights, or Muon for the matrices of the transformer's layers, which learn sooner."""
     learning_rate: float = Field(1e-4, gt=0)
     """Adam's largest step size; Muon's steps are as long."""
     pretrained_rate: float = Field(1.0, ge=0)
@@ -106,10 +106,10 @@ class PosteriorConfig(BaseModel):
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}.")
         if self.pretrain and self.kind != "tokens":
             raise ValueError("pretrain is for kind tokens; leave it out for a cnn.")
-        if self.optimizer == "muon" and self.kind != "tokens":
-            raise ValueError("optimizer muon is for kind tokens; use adam for a cnn.")
         if self.folds > 1 and self.start is not None:
-            raise ValueError("start can't be had with folds: it may have seen the images that a fold leaves out.")
+            raise ValueError(
+                "start can't be had with folds: it may have seen the images that a fold leaves out; give only one."
+            )
         if self.pretrain >= self.iterations:
             raise ValueError(
                 f"pretrain must leave iterations for the labels, but is {self.pretrain} of {self.iterations}."

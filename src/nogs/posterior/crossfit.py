@@ -22,14 +22,26 @@ from nogs.glimpse.changes import Changes
 from nogs.posterior.network import NetworkPosterior
 from nogs.runtime.fingerprint import fingerprint
 
-__all__ = ["CrossFitted", "fold_task", "uncalibrated"]
+__all__ = ["CrossFitted", "fold_task", "marks_task", "uncalibrated"]
+
+_MOST = 64  # numbers of folds that `marks_task` knows
 
 
 def fold_task(task: Task, *, fold: int, folds: int) -> Task:
     """The task for network `fold`: every `folds`-th image of the split 'posterior' is left out, from that one on."""
     kept = tuple(id for rank, id in enumerate(task.splits["posterior"]) if rank % folds != fold)
-    mark = fingerprint("fold", task.fingerprint, fold, folds)
-    return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=mark)
+    return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=_mark(task, fold, folds))
+
+
+def marks_task(mark: str, task: Task) -> bool:
+    """Whether a fingerprint is that of the task, or of a fold of it."""
+    return mark == task.fingerprint or any(
+        mark == _mark(task, fold, folds) for folds in range(2, _MOST + 1) for fold in range(folds)
+    )
+
+
+def _mark(task: Task, fold: int, folds: int) -> str:
+    return fingerprint("fold", task.fingerprint, fold, folds)
 
 
 class CrossFitted:

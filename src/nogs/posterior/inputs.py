@@ -1,4 +1,4 @@
-"""What decides a training of a posterior: the images that it may see, and its fields."""
+"""What decides a training of a posterior: the images that it may see, its fields, and where it starts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from nogs.data.task import Task
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.store import find_posterior
+from nogs.posterior.crossfit import CrossFitted, marks_task
+from nogs.posterior.network import Architecture
+from nogs.posterior.store import about_posterior, find_posterior, load_posterior
+from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import file_digest
 
@@ -42,3 +46,31 @@ def telling_fields(config: PosteriorConfig) -> dict[str, Any]:
             raise InputError(f"There is no file {path}; check --posterior.{field}.")
         out[field] = file_digest(path)
     return out
+
+
+def read_start(source: str, *, task: Task, architecture: Architecture) -> tuple[dict[str, Tensor], list[str]]:
+    """Weights to begin a training with, and the marks of other data or splits that they may have seen."""
+    other = load_posterior(source, task=task)
+    if isinstance(other, CrossFitted):
+        raise InputError(
+            f"{source} can't be the start of this posterior: it is of {len(other.members)} networks; give the file "
+            "of one, such as fold-0/posterior.safetensors beside it."
+        )
+    ours, theirs = (found.to_json() for found in (architecture, other.architecture))
+    if ours != theirs:
+        fields = {**ours["config"], "glimpses": 0, "head": 0}
+        here, there = ({**found["config"], **found} for found in (ours, theirs))
+        differing = next(name for name in fields if here[name] != there[name])
+        raise InputError(
+            f"{source} can't be the start of this posterior: its {differing} is {there[differing]}, not "
+            f"{here[differing]}; set the same sizes or leave out --posterior.start."
+        )
+    about = about_posterior(source)
+    marks = [about.get("task_fingerprint"), *about.get("started_from", ())]
+    started_from = [mark for mark in marks if mark is not None and not marks_task(mark, task)]
+    if started_from:
+        progress.say(
+            f"{source} was trained for other data or splits, so that this posterior may know images to annotate: "
+            "nogs annotate will refuse it without --unchecked."
+        )
+    return other.network.state_dict(), started_from

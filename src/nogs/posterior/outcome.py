@@ -81,6 +81,8 @@ def _write_best(trainer: Trainer, path: Path) -> None:
         "versions": versions(trainer.device),
         "tables": tables,
     }
+    if trainer.started_from:
+        about["started_from"] = trainer.started_from
     _write(path, calibrated, task=task, about=about)
 
 

@@ -37,7 +37,7 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], *, config: PosteriorC
     for name, parameter in parameters.items():
         factor = config.pretrained_rate if name in loaded else 1.0
         parameter.requires_grad_(factor > 0)
-        muon = config.optimizer == "muon" and "blocks." in name and parameter.ndim == 2
+        muon = config.optimizer == "muon" and config.kind == "tokens" and "blocks." in name and parameter.ndim == 2
         if factor > 0:
             groups.setdefault((muon, parameter.ndim > 1, factor), []).append(parameter)
     # on a GPU a step is a captured graph, which reads the step size from memory

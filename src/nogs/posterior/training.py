@@ -22,7 +22,7 @@ from nogs.glimpse.changes import Changes
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.crossfit import CrossFitted, fold_task
 from nogs.posterior.imagenet import find_weights
-from nogs.posterior.inputs import telling_fields, training_rows
+from nogs.posterior.inputs import read_start, telling_fields, training_rows
 from nogs.posterior.labels import label_table
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.outcome import write_combined, write_outcome
@@ -55,12 +55,13 @@ def train_posterior(
     seed: int = 0,
     device: str = "auto",
     data: Path | None = None,
+    above: Stage | None = None,
 ) -> NetworkPosterior | CrossFitted:
     """Train, calibrate and judge a posterior; what is done is loaded, what was begun goes on.
 
     `folder` gets posterior.safetensors, evaluation.json, posterior.png and metrics.jsonl; with `config.folds` > 1 each
-    network has a folder of its own in it, fold-0 and so on. VGG-16's ImageNet weights are looked for in the folder
-    `data` first.
+    network has a folder of its own in it, fold-0 and so on, and begins the stage `above` it with its own. VGG-16's
+    ImageNet weights are looked for in the folder `data` first.
     """
     if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
         config = config.model_copy(update={"weights": find_weights(config.weights, data)})
@@ -71,16 +72,28 @@ def train_posterior(
     if stage.done:
         progress.say("The posterior is trained already.")
     elif config.folds > 1:
+        images = len(training_rows(task))
+        if config.folds > images:
+            raise InputError(
+                f"--posterior.folds is {config.folds}, but only {images} images train the posterior, and each network "
+                f"must leave one out; use at most {images}."
+            )
         single, parts = config.model_copy(update={"folds": 1}), []
         for fold in range(config.folds):
             progress.say(f"Network {fold + 1} of {config.folds} of the posterior.")
             part, own = fold_task(task, fold=fold, folds=config.folds), folder / f"fold-{fold}"
-            parts.append(train_posterior(part, config=single, glimpses=glimpses, folder=own, seed=seed, device=device))
+            parts.append(
+                train_posterior(
+                    part, config=single, glimpses=glimpses, folder=own, seed=seed, device=device, above=stage
+                )
+            )
             gc.collect()  # the trainer refers to itself, and its images may fill a GPU
         about = write_combined(parts, folder / FILE, task=task, config=config, seed=seed)
         stage.finish(iterations=about["iterations"], training_seconds=about["training_seconds"])
     else:
         trainer = Trainer(task, config=config, glimpses=glimpses, seed=seed, device=chosen)
+        if above is not None and not above.begun:  # not before the first network could be made
+            above.begin()
         stage.begin()
         trainer.run(folder)
         write_outcome(trainer, folder / FILE)
@@ -118,8 +131,11 @@ class Trainer:
         self.row_weights = (1 / (counts * len(counts))).repeat_interleave(counts)
         self.network = self.architecture.build(seed=seed)
         loaded = self.network.load(config.weights) if config.weights != "none" else set()
+        self.started_from: list[str] = []
+        """Fingerprints of tasks with other data or splits, whose images its weights may have seen."""
         if config.start is not None:
-            self._start_from(config.start)
+            weights, self.started_from = read_start(config.start, task=task, architecture=self.architecture)
+            self.network.load_state_dict(weights)
         self.network.to(device)
         self.painter = None
         if config.pretrain:
@@ -143,24 +159,6 @@ class Trainer:
         self.total = torch.zeros((), device=device)
         self.best_loss, self.best_iteration = math.inf, 0
         self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
-
-    def _start_from(self, source: str) -> None:
-        other = load_posterior(source, task=self.task)
-        if isinstance(other, CrossFitted):
-            raise InputError(
-                f"{source} can't be the start of this posterior: it is of {len(other.members)} networks; give the file "
-                "of one, such as fold-0/posterior.safetensors beside it."
-            )
-        ours, theirs = (found.to_json() for found in (self.architecture, other.architecture))
-        if ours != theirs:
-            fields = {**ours["config"], "glimpses": 0, "head": 0}
-            here, there = ({**found["config"], **found} for found in (ours, theirs))
-            differing = next(name for name in fields if here[name] != there[name])
-            raise InputError(
-                f"{source} can't be the start of this posterior: its {differing} is {there[differing]}, not "
-                f"{here[differing]}; set the same sizes or leave out --posterior.start."
-            )
-        self.network.load_state_dict(other.network.state_dict())
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """All that is optimised, by name."""

@@ -43,6 +43,7 @@ RECIPE = Recipe(
     completion=CompletionConfig(
         drawn=300,
         kept=50,
+        prior=400,
         temperatures=(40.0, 60.0, 80.0),
         proposal="tuned",
         flips=False,

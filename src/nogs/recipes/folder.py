@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from nogs.attention.config import AttentionConfig
 from nogs.bank.config import BankConfig
 from nogs.completion.config import CompletionConfig
+from nogs.data.augment import AugmentConfig
 from nogs.data.config import DataConfig
 from nogs.data.folder import Survey
 from nogs.design.config import DesignConfig
@@ -33,7 +34,9 @@ RECIPE = Recipe(
         width=256,
         layers=6,
         dropout=0.1,
-        learning_rate=5e-4,
+        augment=AugmentConfig(zoom=0.15, turn=10, move=4, colour=0.15),
+        optimizer="muon",
+        learning_rate=1e-3,
         weight_decay=0.05,
         clip=1,
         schedule="cosine",
@@ -184,7 +187,7 @@ def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("posterior.width", 96, network)
     pick("posterior.layers", 3, network)
     pick("posterior.heads", 4, network)
-    pick("posterior.learning_rate", 1e-3, network)
+    pick("posterior.learning_rate", 1e-3 if pick.given.get("posterior.kind") == "cnn" else 4e-3, network)
     pick("posterior.warmup", iterations // 20, network)
     pick("posterior.validate_every", max(1, iterations // 20), "20 validations, of which the best counts")
     generator = pick("bank.generator", "training-images", "a generator wants a GPU; --bank.generator trained makes one")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nogs.attention.config import AttentionConfig
 from nogs.bank.config import BankConfig
@@ -41,6 +41,19 @@ class Recipe(BaseModel):
     completion: CompletionConfig = CompletionConfig()
     design: DesignConfig = DesignConfig()
     attention: AttentionConfig = AttentionConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        moves = {
+            "posterior.augment.move": self.posterior.augment.move,
+            "attention.pretrain_augment.move": self.attention.pretrain_augment.move,
+        }
+        for name, move in moves.items():
+            if move >= self.data.image_size:
+                raise ValueError(
+                    f"{name} is {move:g} px, which moves an image of {self.data.image_size} px out of sight; lower it."
+                )
+        return self
 
     def tools(
         self,

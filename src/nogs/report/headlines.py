@@ -153,7 +153,12 @@ def commands(run: Run, *, report: Sequence[Path]) -> list[str]:
         supervised = any(network.method.startswith("ps-") for network in run.networks)
         home = f" --sequences {'AGAIN/sequences' if annotated else 'SEQUENCES'}" if supervised else ""
         attribute = _flag("attribute", {network.attribute for network in run.networks})
-        lines.append(f"nogs train {recipe} --method {methods} --seeds {seeds}{attribute}{home}{end}")
+        command = f"nogs train {recipe} --method {methods}"
+        weights = {n.evaluation["member"]["weight"] for n in run.networks if n.method.startswith("ps-")}
+        if weights - {run.recipe.get("attention", {}).get("supervision_weight")}:  # only nogs compare has that flag
+            given = " ".join(f"{weight:g}" for weight in sorted(weights))
+            command = f"nogs compare {recipe} --methods {methods} --weights {given}"
+        lines.append(f"{command} --seeds {seeds}{attribute}{home}{end}")
     runs = shlex.join("AGAIN" if lines and path == run.folder else path.as_posix() for path in report)
     return [*lines, f"nogs report {runs}{data} --out AGAIN/report.html"]
 

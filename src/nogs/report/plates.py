@@ -59,7 +59,7 @@ class NetworkPlates:
         for network in self.run.networks:
             found = network.locations()
             if found is not None:
-                by_task.setdefault(network.attribute or "", {}).setdefault(network.method, []).append(found)
+                by_task.setdefault(network.attribute or "", {}).setdefault(network.learned.method, []).append(found)
                 sources.append(network.folder / "locations.npy")
         grid = self._grid
         if not by_task or grid is None:
@@ -96,7 +96,7 @@ class NetworkPlates:
             trail = trace(loaded, images, ids, locations=stored_locations(network, self.task, ids))
             labels = member_labels(self.task, Member(network.method, attribute=network.attribute))[rows]
             points = np.stack([seen_by_glimpse(trail.locations, grid), accuracy_by_glimpse(trail, labels)], -1)
-            found.setdefault(network.method, []).append(points)
+            found.setdefault(network.learned.method, []).append(points)
         curves = {method: [tuple(p) for p in np.mean(all_, 0)] for method, all_ in ordered(found).items()}
         trained = list(curves)
         table = next((t for name, t in posterior_tables(self.run).items() if name.startswith("test")), None)
@@ -123,7 +123,7 @@ class NetworkPlates:
         for network in self.run.networks:
             found = network.by_glimpses()
             if found is not None:
-                curves.setdefault(network.method, []).append(found["policies"]["sample"])
+                curves.setdefault(network.learned.method, []).append(found["policies"]["sample"])
                 sources.append(network.folder / BY_GLIMPSES)
         if curves:
             yield Plate(
@@ -141,7 +141,7 @@ class NetworkPlates:
         for network in self.run.networks:
             values = network.test.get("policy_entropy")
             if values and None not in values:
-                entropies.setdefault(network.method, []).append(values)
+                entropies.setdefault(network.learned.method, []).append(values)
         if entropies and self._grid is not None:
             yield Plate(
                 "policy-entropy",
