@@ -163,7 +163,7 @@ def test_loss_that_is_no_number_is_refused(tmp_path, monkeypatch):
         run(tmp_path)
 
 
-def test_networks_pretrained_at_once_are_those_pretrained_one_after_the_other(tmp_path, monkeypatch):
+def test_networks_pretrained_at_once_are_those_pretrained_one_after_the_other(tmp_path):
     task = toy_task()
     members = [
         Member(method, seed=seed, pretraining=pretraining)
@@ -172,9 +172,8 @@ def test_networks_pretrained_at_once_are_those_pretrained_one_after_the_other(tm
     ]
     found = []
     for abreast in (1, 3):
-        monkeypatch.setitem(pretraining.ABREAST, "cpu", abreast)
-        folder = tmp_path / str(abreast)
-        pretrain(task, members, config=SMALL, glimpses=3, folder=folder, device=CPU, weights="none")
+        folder, config = tmp_path / str(abreast), SMALL.model_copy(update={"pretrain_abreast": abreast})
+        pretrain(task, members, config=config, glimpses=3, folder=folder, device=CPU, weights="none")
         curves = sorted((path.parent.relative_to(folder), path.read_text()) for path in folder.rglob("metrics.jsonl"))
         networks = {path.relative_to(folder): load_tensors(path)[0] for path in folder.rglob("network.safetensors")}
         found.append((curves, networks))

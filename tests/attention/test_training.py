@@ -333,7 +333,7 @@ def test_falling_supervision_reaches_zero_at_its_iteration(tmp_path):
 def test_class_weights_are_part_of_the_recipe_unless_there_are_none(tmp_path):
     folders = run(tmp_path)
     mark = json.loads((folders[0] / "done.json").read_text())["fingerprint"]
-    fields = SMALL.model_dump(exclude={"save_every", "weights", "cache", "class_weights"})
+    fields = SMALL.model_dump(exclude={"save_every", "weights", "cache", "pretrain_abreast", "class_weights"})
     task = toy_task()
     assert mark == fingerprint(fields, task.fingerprint, 3, members(task)[0].fingerprint(), source_of(SMALL, "none"))
     with pytest.raises(InputError, match="ram/seed-0"):

@@ -89,6 +89,8 @@ class AttentionConfig(BaseModel):
     """Share of each glimpse embedding's numbers that are dropped in pretraining."""
     pretrain_augment: AugmentConfig = AugmentConfig()
     """Random changes of the images in pretraining."""
+    pretrain_abreast: int = Field(1, ge=1)
+    """Networks that are pretrained at once, each on a CUDA stream of its own; the result is the same."""
     pretrain_validate_every: int = Field(1, ge=1)
     """Epochs between validations of pretraining."""
     inverse_temperature: float = Field(1.0, ge=0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,6 @@ from nogs.runtime.stage import Stage
 
 STATE = "state.safetensors"
 
-ABREAST = {"cuda": 3}
-"""Networks that are pretrained at once on a kind of device: a glimpse's small layers leave most of a GPU idle."""
-
 _FIELDS = (
     "embedder", "scales", "hidden", "embedding", "location_hidden", "policy", "mixture_components", "batch",
     "learning_rate", "trajectories", "precision", "embedder_precision", "pretrain_epochs", "pretrain_patience",
@@ -68,7 +65,7 @@ def pretrain(
     device: torch.device,
     weights: str,
 ) -> Frozen:
-    """Pretrain what `members` stand on below `folder`, on a GPU some at once; what is done is loaded."""
+    """Pretrain what `members` stand on below `folder`, `pretrain_abreast` at once; what is done is loaded."""
     trunks, numbers = trunks_of(members)
     fields = {name: getattr(config, name) for name in _FIELDS}
     if config.class_weights != "none":
@@ -81,7 +78,7 @@ def pretrain(
     for stage in stages:
         stage.check_folder()
     waiting = [(trunk, stage) for trunk, stage in zip(trunks, stages) if not stage.done]
-    size = ABREAST.get(device.type, 1)
+    size = config.pretrain_abreast
     for some in (waiting[n : n + size] for n in range(0, len(waiting), size)):
         trainers = []
         for trunk, stage in some:
@@ -161,7 +158,7 @@ class Pretrainer:
         self.iteration = torch.zeros((), dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)
         self.best = {name: value.clone() for name, value in self.networks.state_dict().items()}
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" and config.pretrain_abreast > 1 else None
         self.metrics: Metrics
         self.counters: dict[str, float] = {"best": -1.0, "best_epoch": 0, "since": 0, "seconds": 0.0, "logged": 0}
 
@@ -219,7 +216,7 @@ class Pretrainer:
         self.folder, self.mark = folder, mark
         with self._own_stream():
             self.cohort.start_epoch(0)
-            self._ready = self._captured()
+            self._ready = captured(self.step, self.device, changes=self.tensors().values())
             self.load(folder / STATE, mark=mark)
         self.epoch = int(self.iteration) // self.cohort.per_epoch
         self.validations, self.late = 0, False
@@ -326,11 +323,3 @@ class Pretrainer:
             value.copy_(tensors[name])
         self.counters = json.loads(about["counters"])
         progress.say(f"Going on from epoch {int(self.iteration) // self.cohort.per_epoch}.")
-
-    def _captured(self) -> Callable[[], None]:
-        """The step as a graph, where there are graphs; capturing runs some iterations, which are undone."""
-        before = {name: value.clone() for name, value in self.tensors().items()}
-        step = captured(self.step, self.device)
-        for name, value in self.tensors().items():
-            value.copy_(before[name])
-        return step

@@ -38,7 +38,7 @@ BEST = {"accuracy": 1, "balanced_accuracy": 1, "nll": -1}
 STATE = "state.safetensors"
 """The file to go on from, until all networks are trained."""
 
-ELSEWHERE = {"save_every", "weights", "cache"}
+ELSEWHERE = {"save_every", "weights", "cache", "pretrain_abreast"}
 """Fields that change no result, or whose content counts and not their value."""
 
 LOSSES = ("classification", "reinforce", "baseline", "supervision", "reward")
@@ -128,10 +128,7 @@ class Trainer:
         """From the saved state, if there is one, to the last iteration."""
         config, state = self.config, folder / STATE
         self.cohort.start_epoch(0)
-        before = {name: value.clone() for name, value in self.tensors().items()}
-        step = captured(self.step, self.device)
-        for name, value in self.tensors().items():  # capturing ran some iterations
-            value.copy_(before[name])
+        step = captured(self.step, self.device, changes=self.tensors().values())
         self.load(state)
         first = int(self.iteration)
         full_weight = self.weight.clone()

@@ -83,6 +83,7 @@ def train(argv: list[str]) -> None:
 
 def check_recipe(recipe: Recipe, *, run: Path) -> None:
     """Refuse a run's folder whose networks were begun with another recipe; the first field that differs is named."""
+    from nogs.attention.trainer import ELSEWHERE
     from nogs.recipes import recipe as read_recipe
 
     path = run / "recipe.yaml"
@@ -91,7 +92,7 @@ def check_recipe(recipe: Recipe, *, run: Path) -> None:
     before, now = _flat(read_recipe(str(path)).model_dump()), _flat(recipe.model_dump())
     for name in before:
         used = name in ("name", "glimpses") or name.startswith(("data.", "attention."))
-        free = ("attention.save_every", "attention.weights", "attention.cache")  # a file is known by its content
+        free = {f"attention.{field}" for field in ELSEWHERE}
         if used and before[name] != now[name] and name not in free:
             raise InputError(
                 f"{run} was begun with {name} = {before[name]!r}, not {now[name]!r}; choose another --out, or the same "

@@ -1,5 +1,6 @@
 """Muon for the matrices of transformer layers: momentum whose singular values are made equal (Jordan et al. 2024).
 
+torch's own (torch.optim.Muon) takes matrix by matrix and reads its step size on the host, which a captured graph can't.
 The step is scaled to the size of Adam's (Liu et al. 2025, arXiv:2502.16982), so that one learning rate serves both.
 """
 

@@ -175,7 +175,8 @@ class Trainer:
         self.rate = learning_rate(self.config, self.iteration, self.spent)
         set_rate(self.optimizer, self.rate)
         if painting not in self.works:
-            self.works[painting] = self._capture(partial(self._work, painting))
+            changes = [*self.tensors().values(), self.total, self.clock]
+            self.works[painting] = captured(partial(self._work, painting), self.device, changes=changes)
         torch.manual_seed(streams.key(self.seed, "posterior dropout", step=self.iteration))
         self.works[painting]()
         self.iteration += 1
@@ -216,17 +217,6 @@ class Trainer:
         self.optimizer.step()
         self.total += loss.detach()
         self.clock += 1
-
-    def _capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The work as a graph; what its trial runs changed is put back."""
-        if self.device.type != "cuda":
-            return work
-        changed = [*self.tensors().values(), self.total, self.clock]
-        before = [value.clone() for value in changed]
-        ready = captured(work, self.device)
-        for value, old in zip(changed, before):
-            value.copy_(old)
-        return ready
 
     def run(self, folder: Path) -> None:
         """From the saved state, if there is one, to the last iteration or the end of the time."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 Result = TypeVar("Result")
 
 
-def captured(function: Callable[[], Result], device: torch.device, *, warmup: int = 3) -> Callable[[], Result]:
+def captured(
+    function: Callable[[], Result], device: torch.device, *, changes: Iterable[Tensor] = (), warmup: int = 3
+) -> Callable[[], Result]:
     """The function itself on a CPU; on a GPU its captured graph, which returns the same tensors at every call.
 
-    The function is run `warmup` times first and must then be restored by the caller where it has side effects.
+    It is run `warmup` times first; the tensors that it `changes` are then put back.
     """
     if device.type != "cuda":
         return function
+    before = [(value, value.clone()) for value in changes]
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
@@ -26,6 +30,9 @@ def captured(function: Callable[[], Result], device: torch.device, *, warmup: in
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = function()
+    with torch.no_grad():
+        for value, old in before:
+            value.copy_(old)
 
     def replay(keep: Callable[[], Result] = function) -> Result:
         """Run the graph; `keep` holds the tensors that the graph reads and writes."""

@@ -225,13 +225,10 @@ class _Work:
 
     def run(self, rows: Tensor, *, of: int, generator: torch.Generator, title: str) -> None:
         """All iterations; `rows`, which the loss reads, are drawn anew for each."""
-        before = {name: value.clone() for name, value in self.network.state_dict().items()}
-        step = captured(self._step, self.device)
-        if step is not self._step:  # the trial runs of the capture are undone
-            self.network.load_state_dict(before)
-            for name, value in before.items():
-                self.average[name].copy_(value)
-            for value in (self.sums, *(v for state in self.optimizer.state.values() for v in state.values())):
+        changes = [*self.network.state_dict().values(), *self.average.values(), self.sums]
+        step = captured(self._step, self.device, changes=changes)
+        for state in self.optimizer.state.values():  # made by the trial runs of a capture
+            for value in state.values():
                 value.zero_()
         with progress.track(title, total=self.iterations) as bar:
             for n in range(self.iterations):
