@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from itertools import pairwise
 from typing import Literal
@@ -23,10 +24,16 @@ def random_pixels(
     """The location that each counter draws from the stream `key`, uniform over all pixel positions or over the grid."""
     if locations == "grid":
         drawn = (streams.uniform(key, counter) * len(grid)).long()
-        return grid.pixels.to(counter.device)[drawn]
+        return _pixels(grid, counter.device)[drawn]
     # 24 bits of a uniform number are plenty for an axis of an image. Sizes stay on the host: no wait
     spans = (grid.height - grid.glimpse + 1, grid.width - grid.glimpse + 1)
     return torch.stack([streams.uniform(key, 2 * counter + axis) * span for axis, span in enumerate(spans)], -1).long()
+
+
+@functools.cache
+def _pixels(grid: Grid, device: torch.device) -> Int[Tensor, "L 2"]:
+    """The grid's locations, copied to a device once: a graph that is being captured can't copy from the host."""
+    return grid.pixels.to(device)
 
 
 def strata(batch: int, glimpses: int) -> tuple[tuple[int, int], ...]:

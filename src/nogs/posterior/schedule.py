@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.muon import MuonAdamW
+from nogs.runtime.rates import falling
 
 
 def learning_rate(config: PosteriorConfig, iteration: int, seconds: float = 0.0) -> float:
@@ -21,10 +21,8 @@ def learning_rate(config: PosteriorConfig, iteration: int, seconds: float = 0.0)
         return config.learning_rate * (iteration + 1) / config.warmup
     if config.schedule == "constant":
         return config.learning_rate
-    share = (iteration - config.warmup) / max(1, config.iterations - config.warmup)
-    if config.seconds is not None:
-        share = min(1.0, max(share, seconds / config.seconds))
-    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
+    rest = config.iterations - config.warmup
+    return config.learning_rate * falling(iteration - config.warmup, rest, seconds=seconds, limit=config.seconds)
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], *, config: PosteriorConfig, loaded: set[str]) -> MuonAdamW:
@@ -70,12 +68,3 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], *, config: PosteriorC
                 }
             )
     return optimizer
-
-
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group its step size."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(rate * group["factor"])
-        else:
-            group["lr"] = rate * group["factor"]

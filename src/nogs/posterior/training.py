@@ -29,7 +29,7 @@ from nogs.posterior.outcome import write_combined, write_outcome
 from nogs.posterior.pretraining import Painter
 from nogs.posterior.protocol import distinct
 from nogs.posterior.queries import observed_first, random_pixels, resident, strata
-from nogs.posterior.schedule import learning_rate, make_optimizer, set_rate
+from nogs.posterior.schedule import learning_rate, make_optimizer
 from nogs.posterior.stems import token_size
 from nogs.posterior.store import load_posterior
 from nogs.posterior.tokens import GlimpseTokens
@@ -41,6 +41,7 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.metrics import Metrics
+from nogs.runtime.rates import set_rate
 from nogs.runtime.stage import Stage
 
 FILE = "posterior.safetensors"
