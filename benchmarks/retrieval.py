@@ -42,7 +42,6 @@ def main() -> None:
     parser.add_argument(
         "--pictures", type=Path, help=".npy of uint8 images [N, H, W, 3] to fit the PCA on; else invented"
     )
-    parser.add_argument("--fused", action="store_true", help="with the kernels of one pass; needs a GPU and triton")
     parser.add_argument("--without-plain", action="store_true", help="leave the plain way out (for large banks)")
     arguments = parser.parse_args()
     if arguments.threads:
@@ -54,9 +53,7 @@ def main() -> None:
     steps = range(-arguments.reach, arguments.reach + 1, 2)
     shifts = [(row, column) for row in steps for column in steps]
     options = {"glimpse": arguments.glimpse, "shifts": shifts, "variance_kept": arguments.variance_kept}
-    space = CodeSpace(bank, fused=arguments.fused, **options)
-    if space.fused != arguments.fused:
-        parser.error("--fused needs a bank on a GPU that holds its tiles, in float16, and triton.")
+    space = CodeSpace(bank, **options)
     last = arguments.size - arguments.glimpse - 4
     pixels = torch.randint(4, last, (arguments.images, arguments.glimpses, 2))
     pixels[:, 0] = pixels[0, 0].clone()  # the first location is the same for every image of a task
@@ -76,8 +73,8 @@ def main() -> None:
         return plain(bank, query[0], pixels[0].tolist(), shifts, arguments.glimpse, arguments.temperature)
 
     ways = {"code_space": warm, "code_space_new_locations": fresh}
-    if arguments.fused:
-        unfused = CodeSpace(bank, **options)
+    if space.fused:
+        unfused = CodeSpace(bank, fused=False, **options)
         ways["code_space_not_fused"] = lambda: unfused.log_likelihood(query, pixels, temperature=arguments.temperature)
     if not arguments.without_plain:
         ways["plain"] = plain_way
@@ -110,7 +107,7 @@ def main() -> None:
         "cost_per_image": cost(arguments, space, len(shifts), bank.codes.element_size()),
         "provenance": provenance(),
     }
-    if arguments.fused:
+    if space.fused:
         found = warm()
         difference = (found - ways["code_space_not_fused"]()).abs()
         alone = space.log_likelihood(query[:1], pixels[:1], temperature=arguments.temperature)

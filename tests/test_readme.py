@@ -19,6 +19,8 @@ import pytest
 import miniature
 from nogs.cli import COMMANDS, main
 from nogs.data import load_task
+from nogs.posterior import store
+from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.recipes import names, recipe
 
 ROOT = Path(__file__).parents[1]
@@ -102,6 +104,13 @@ def place(tmp_path, monkeypatch):
     data = tmp_path / "DATA"
     miniature.celeba_hq(data)
     miniature.cub(data)
+    faces = recipe("celeba-hq")
+    task = load_task(faces.data, data=data, workers=1)
+    architecture = Architecture.of(faces.posterior, task=task, glimpses=faces.glimpses)
+    known = {"task_fingerprint": task.fingerprint}  # the published posterior, as if it were of these few faces
+    monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
+    published = tmp_path / "nogs" / "pretrained" / "celeba-hq.safetensors"
+    store.save_posterior(published, NetworkPosterior(architecture.build(), architecture), task=task, about=known)
     pictures = miniature.folder(tmp_path / "PICTURES")
     ids = [path.relative_to(pictures).as_posix() for path in sorted(pictures.rglob("*.png"))]
     miniature.labels_csv(pictures, [(id, id.partition("/")[0]) for id in ids])

@@ -3,6 +3,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -265,7 +266,8 @@ def test_posterior_of_another_task_is_refused(place, tmp_path, capsys):
 def test_posterior_and_bank_of_other_splits_are_refused(place, tmp_path, capsys):
     recipe = read_recipe(place / "tiny.yaml")
     task = load_task(recipe.data, data=place / "data", cache=place / "cache")
-    posterior(place / "older.safetensors", recipe, task, task_fingerprint="0123456789abcdef")
+    fewer = replace(task, splits={**task.splits, "posterior": task.splits["posterior"][1:]})
+    posterior(place / "older.safetensors", recipe, fewer, task_fingerprint="0123456789abcdef")
     assert annotate(place, tmp_path / "run", name="older") == 2
     err = capsys.readouterr().err
     assert "older.safetensors was made for other data or splits than these (0123456789abcdef, not" in err
@@ -275,7 +277,6 @@ def test_posterior_and_bank_of_other_splits_are_refused(place, tmp_path, capsys)
     posterior(place / "started.safetensors", recipe, task, **about)
     assert annotate(place, tmp_path / "other", name="started") == 2
     err = capsys.readouterr().err
-    assert "The start of the posterior" in err
     assert "started.safetensors was made for other data or splits than these (0123456789abcdef, not" in err
 
 

@@ -14,6 +14,7 @@ import miniature
 import nogs.report
 from nogs.cli import main
 from nogs.cli.demo import one_thread
+from nogs.posterior import store
 from nogs.recipes import recipe
 from nogs.runtime.files import read_json
 from nogs.sequences import load
@@ -203,6 +204,46 @@ def test_attributes_of_faces_each_have_sequences_and_networks(tmp_path, capsys, 
         assert load(Path("run/sequences", name)).attribute == name
         assert os.path.exists(f"run/attention/ps-nogs/{name}/seed-0/evaluation.json")
     assert capsys.readouterr().out.count("PS-NOGS ") == 2
+
+
+def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys, monkeypatch):
+    (tmp_path / "few.yaml").write_text(
+        "{base: digits, name: few, glimpses: 2, published: few, data: {count: 80, annotated: 5}, "
+        "posterior: {iterations: 4, validate_every: 2, width: 16, layers: 1, heads: 2}}"
+    )
+    argv = ["run", "few.yaml", "--no-estimate", "--device", "cpu", "--until", "posterior", "--out"]
+    assert main([*argv, "trained"]) == 0
+    told = capsys.readouterr().out
+    assert "The published posterior few is not used: There is no posterior 'few'" in told
+    assert "2/6 posterior: learns what glimpses say about the label" in told
+    monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
+    published = str(tmp_path / "nogs" / "pretrained" / "few.safetensors")
+    assert main(["posterior", "publish", "trained", "--out", published]) == 0
+    capsys.readouterr()
+    assert main([*argv, "run"]) == 0
+    assert "2/6 posterior: few, which was trained before; --published None trains one here." in capsys.readouterr().out
+    assert not Path("run/posterior").exists()
+    assert main([*argv, "trained"]) == 0  # a run's own comes first
+    assert "2/6 posterior: done before." in capsys.readouterr().out
+    for flags, why in (
+        (["--glimpses", "3"], "The published posterior few is not used: it was trained for up to 2 glimpses, not 3."),
+        (["--data.digits-seed", "9"], "The published posterior few is not used: it was trained on other images."),
+        (["--published", "None"], None),
+    ):
+        monkeypatch.setattr("nogs.posterior.training.train_posterior", stop)
+        with pytest.raises(Stopped):
+            main([*argv, f"other-{flags[1]}", *flags])
+        told = capsys.readouterr().out
+        assert "2/6 posterior: learns what glimpses say about the label" in told
+        assert why is None or why in told
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop(*_, **__):
+    raise Stopped
 
 
 def test_birds_are_pretrained_with_the_heuristic_of_the_first_step(tmp_path, capsys, no_page):

@@ -64,9 +64,9 @@ def spaces(bank, dtype, **options):
     """The plain way in float32 on the CPU, and the fused one."""
     device = "cuda" if COMPILED else "cpu"
     other = Bank(bank.images, bank.pca.to(device), bank.codes.to(device, dtype), bank.about)
-    fused = CodeSpace(other, glimpse=4, fused=True, **options)
+    fused = CodeSpace(other, glimpse=4, **options)
     assert fused.fused
-    return CodeSpace(bank, glimpse=4, **options), fused
+    return CodeSpace(bank, glimpse=4, fused=False, **options), fused
 
 
 def asked(space, images, glimpses):
@@ -154,7 +154,7 @@ def test_likelihoods_far_below_the_smallest_number_are_joined(bank):
 def test_the_plain_way_is_taken_where_there_is_no_gpu(bank):
     if INTERPRETED:
         pytest.skip("the interpreter stands in for a GPU")
-    assert not CodeSpace(bank, glimpse=4, fused=True).fused
+    assert not CodeSpace(bank, glimpse=4).fused
 
 
 def compiled(kernel, types, sizes, cache, monkeypatch, **options):

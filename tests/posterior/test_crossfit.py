@@ -181,13 +181,10 @@ def test_answer_is_the_mean_probability_of_the_networks(task):
     assert torch.equal(plain.members[0].log_probabilities(images, pixels), expected)
 
 
-def test_networks_teach_together_but_are_no_start(task, tmp_path):
+def test_networks_are_no_start(task, tmp_path):
     path = tmp_path / "p.safetensors"
     save_posterior(path, made(task), task=task)
     single = QUICK.model_copy(update={"folds": 1})
-    trainer = Trainer(task, config=single.model_copy(update={"teacher": str(path)}), glimpses=T, seed=0, device=CPU)
-    trainer.step()
-    assert torch.isfinite(trainer.total)
     with pytest.raises(InputError, match=r"it is of 3 networks; give the file of one, such as fold-0"):
         Trainer(task, config=single.model_copy(update={"start": str(path)}), glimpses=T, seed=0, device=CPU)
 

@@ -357,8 +357,10 @@ def test_teacher_is_asked_about_each_query_with_its_own_glimpses(task, folders):
     trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
     rows = trainer.training[: trainer.batch]
     pixels = fixed_pixels(len(rows), glimpses=T, grid=task.grid, locations="grid", seed=0, purpose="ask", device=CPU)
-    found = trainer._ask_teacher(pixels, rows, trainer.observed, None, None)
-    at_once = trainer.teacher.log_probabilities(trainer.images, pixels, index=rows, observed=trainer.observed)
+    about = {"index": rows, "observed": trainer.observed}
+    found = trainer.teacher.answers(trainer.images, pixels, groups=trainer.groups, **about)
+    [teacher] = trainer.teacher.members
+    at_once = teacher.log_probabilities(trainer.images, pixels, **about)
     assert torch.allclose(found, at_once, atol=1e-5)
 
 
@@ -372,10 +374,19 @@ def test_network_and_teacher_see_the_same_changed_images(task, folders, kind):
     pixels = fixed_pixels(len(rows), glimpses=T, grid=task.grid, locations="grid", seed=0, purpose="ask", device=CPU)
     pictures = changed(trainer.images, changes, index=rows, flip=flip)
     assert not torch.equal(pictures, trainer.images[rows])
-    found = trainer._ask_teacher(pixels, rows, trainer.observed, flip, changes)
-    expected = trainer.teacher.log_probabilities(pictures, pixels, observed=trainer.observed)
+    found = trainer.teacher.answers(
+        trainer.images,
+        pixels,
+        index=rows,
+        observed=trainer.observed,
+        groups=trainer.groups,
+        flip=flip,
+        changes=changes,
+    )
+    [teacher] = trainer.teacher.members
+    expected = teacher.log_probabilities(pictures, pixels, observed=trainer.observed)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    for network in (trainer.network, trainer.teacher.network):
+    for network in (trainer.network, teacher.network):
         seen = network.read(trainer.images, pixels, rows, flip, changes)
         assert torch.equal(seen, network.read(pictures, pixels, drawn))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe
+from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe, published
 from nogs.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class AnnotateArgs(TaskArgs):
     bank: OptionalFolder = None
     """Folder of the image bank, or the run that holds it; by default RUN/bank."""
     posterior: Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_FILE")] = None
-    """A published posterior, or a posterior's file; by default RUN/posterior/posterior.safetensors."""
+    """A published posterior, or a posterior's file; by default RUN/posterior/posterior.safetensors,
+    and where there is none the recipe's published one."""
     images: Annotated[str | None, tyro.conf.arg(metavar="RANGE")] = None
     """Which of the images to annotate, as FROM:TO counted from 0, or ids with commas between; by default all."""
     unchecked: bool = False
@@ -76,8 +77,9 @@ def annotate(argv: list[str]) -> None:
     task = args.load(recipe)
     ids = chosen_images(args.images, task)
     attributes = chosen_attributes(args.attribute, task)
-    source = args.posterior or str(args.out / "posterior" / FILE)
-    if args.posterior is None and not Path(source).is_file():
+    own = args.out / "posterior" / FILE
+    source = args.posterior or (str(own) if own.is_file() else published(recipe, task))
+    if source is None:
         raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --posterior.")
     opened = load_posterior(source, task=task)  # one of another task is refused here, before anything is written
     bank = bank_folder(args.bank or args.out)

@@ -102,6 +102,14 @@ def parse_with_recipe(
     return both.args, validated(both.recipe, source=f"Recipe {base.name!r} with these flags", spell=_flag)
 
 
+def published(recipe: Recipe, task: Task) -> str | None:
+    """The recipe's published posterior, where it has one that fits the task."""
+    from nogs.posterior.store import misfit
+
+    name = recipe.published
+    return None if name is None or misfit(name, task, glimpses=recipe.glimpses) else name
+
+
 def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str) -> Any:
     """tyro's result; its boxed error becomes a sentence."""
     box = io.StringIO()

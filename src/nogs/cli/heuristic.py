@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe
+from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe, published
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json
 
@@ -28,7 +28,7 @@ class HeuristicArgs(TaskArgs):
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """Folder for the map (heuristic.safetensors, .json, .png) and the sequences of each kind."""
     posterior: NameOrFile = None
-    """A published posterior, or a posterior's file, to make the map with."""
+    """A published posterior, or a posterior's file, to make the map with; by default the recipe's published one."""
     bank: OptionalFolder = None
     """Folder of an image bank, or the run that holds one, to average over; without it the validation images are."""
     map: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
@@ -138,6 +138,7 @@ def make_map(
 
     The validation images never trained the posterior, and no label of theirs is used.
     """
+    posterior = posterior or published(recipe, task)
     if posterior is None:
         raise InputError(
             f"The heuristic needs a posterior: train one with nogs posterior train {recipe.name} --out RUN, and give "

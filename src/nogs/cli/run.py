@@ -13,6 +13,7 @@ import tyro
 
 from nogs.cli.flags import TaskArgs, parse_with_recipe
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 
 if TYPE_CHECKING:
     from nogs.recipes import Recipe
@@ -62,6 +63,8 @@ def run(argv: list[str]) -> None:
         args, recipe = parse_for_folder(argv)
     else:
         args, recipe = parse_with_recipe(RunArgs, argv, prog="nogs run", description=_DESCRIPTION)
+        if any(flag.startswith("--posterior.") for flag in argv):  # of one that is trained
+            recipe = recipe.model_copy(update={"published": None})
     follow(args, recipe)
 
 
@@ -239,7 +242,7 @@ def _file_fields(path: str) -> dict[str, Any]:
     """The fields that a recipe's file states itself, by dotted name."""
     from nogs.runtime.files import read_yaml
 
-    return _flat({key: value for key, value in read_yaml(Path(path)).items() if key != "base"})
+    return dotted({key: value for key, value in read_yaml(Path(path)).items() if key != "base"})
 
 
 def _with(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
@@ -253,13 +256,6 @@ def _with(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
             place = place[part]
         place[name] = value
     return validated(values, source=f"Recipe {recipe.name!r} with these fields")
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, item in value.items():
-        out.update(_flat(item, f"{prefix}{name}.") if isinstance(item, dict) else {f"{prefix}{name}": item})
-    return out
 
 
 def _value(argv: Sequence[str], flag: str) -> str | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import tyro
 
 from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import read_json
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def check_recipe(recipe: Recipe, *, run: Path) -> None:
     path = run / "recipe.yaml"
     if not path.exists():
         return
-    before, now = _flat(read_recipe(str(path)).model_dump()), _flat(recipe.model_dump())
+    before, now = dotted(read_recipe(str(path)).model_dump()), dotted(recipe.model_dump())
     for name in before:
         used = name in ("name", "glimpses") or name.startswith(("data.", "attention."))
         free = {f"attention.{field}" for field in ELSEWHERE}
@@ -161,10 +162,3 @@ def table(folders: list[Path]) -> str:
         if test["warning"]:
             lines.append(f"  warning: {test['warning']}")
     return "\n".join(lines)
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, item in value.items():
-        out.update(_flat(item, f"{prefix}{name}.") if isinstance(item, dict) else {f"{prefix}{name}": item})
-    return out

@@ -43,7 +43,7 @@ class Factor:
 
 
 class CodeSpace:
-    """Distances in code space for one bank, glimpse size and set of shifts; `fused` asks for kernels of one pass."""
+    """Distances in code space for one bank, glimpse size and set of shifts; `fused` kernels take one pass on a GPU."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class CodeSpace:
         mirrored: bool = True,
         variance_kept: float = 0.996,
         block: int | None = None,
-        fused: bool = False,
+        fused: bool = True,
     ) -> None:
         self.bank, self.glimpse, self.shifts = bank, glimpse, tuple(shifts)
         self.flips, self.mirrored = (False, True) if flips else (False,), mirrored
@@ -77,7 +77,7 @@ class CodeSpace:
 
     @property
     def fused(self) -> bool:
-        """Whether `nogs.completion.fused` computes: it was asked for, triton is installed and the GPU holds a tile."""
+        """Whether `nogs.completion.fused` computes: not declined, triton is installed and the GPU holds a tile."""
         return self.tile is not None
 
     def distances(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import current_process
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,7 +18,7 @@ from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
 from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.network import NetworkPosterior
-from nogs.posterior.store import about_posterior, load_posterior
+from nogs.posterior.store import load_posterior, trained_elsewhere
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
@@ -116,18 +115,15 @@ def unseen(task: Task, ids: Sequence[str]) -> None:
 
 def check_leaks(task: Task, *, posterior: str, bank: Path) -> None:
     """Refuse a posterior or a bank that was made with other splits, and may so have seen the images to annotate."""
-    about = about_posterior(posterior)
-    known: dict[str, tuple[Any, str]] = {
-        f"The posterior {posterior}": (about.get("task_fingerprint"), "train it"),
-        f"The start of the posterior {posterior}": (next(iter(about.get("started_from", ())), None), "train it"),
-        f"The bank {bank}": (read_json(bank / "done.json").get("task"), "build it"),
-    }
-    for what, (mark, remedy) in known.items():
-        if mark is not None and mark != task.fingerprint:
-            raise InputError(
-                f"{what} was made for other data or splits than these ({mark}, not {task.fingerprint}), so it may have "
-                f"seen the images to annotate; {remedy} again, or pass --unchecked if it has not."
-            )
+    built = read_json(bank / "done.json").get("task")
+    found = [(f"The posterior {posterior}", "train it", mark) for mark in trained_elsewhere(posterior, task)]
+    if built not in (None, task.fingerprint):
+        found.append((f"The bank {bank}", "build it", built))
+    for what, remedy, mark in found:
+        raise InputError(
+            f"{what} was made for other data or splits than these ({mark}, not {task.fingerprint}), so it may have "
+            f"seen the images to annotate; {remedy} again, or pass --unchecked if it has not."
+        )
 
 
 def check_sources(posterior: NetworkPosterior | CrossFitted, *, bank: Path) -> None:

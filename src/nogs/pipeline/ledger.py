@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import read_json, write_json
 from nogs.runtime.fingerprint import fingerprint
 
@@ -35,7 +36,7 @@ class Ledger:
 
     def enter(self, stage: str, made_from: Mapping[str, Any]) -> str | None:
         """Note what a stage is made from now; where it differs, move its product aside and say in one line why."""
-        now = _flat(made_from)
+        now = {name: list(item) if isinstance(item, tuple) else item for name, item in dotted(made_from).items()}
         before = self.entries.get(stage)
         why = None
         if before is not None and before != now:
@@ -68,14 +69,3 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     if first.startswith("from "):
         return f"made {first} that changed{more}"
     return f"{first} was {before.get(first)!r} and is {now.get(first)!r}{more}"
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields by their dotted names, as JSON gives them back."""
-    out: dict[str, Any] = {}
-    for name, item in value.items():
-        if isinstance(item, Mapping):
-            out.update(_flat(item, f"{prefix}{name}."))
-        else:
-            out[f"{prefix}{name}"] = list(item) if isinstance(item, tuple) else item
-    return out

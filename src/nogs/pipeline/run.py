@@ -82,9 +82,10 @@ class _Run(Work):
         from nogs.posterior.training import train_posterior
 
         folder, config = self.run / "posterior", self.recipe.posterior
-        if self.settings.posterior is not None:
-            self.ledger.enter("posterior", {"file": digest_of(self.settings.posterior)})
-            self.tell(f"{self.head}: {self.settings.posterior}, which was trained before.")
+        if self.ready is not None:
+            self.ledger.enter("posterior", {"file": digest_of(self.ready)})
+            own = "" if self.settings.posterior else "; --published None trains one here"
+            self.tell(f"{self.head}: {self.ready}, which was trained before{own}.")
             return folder
         fields = config.model_dump(mode="json", exclude={"save_every"})
         self.enter("posterior", {"posterior": fields, **self.common()})
@@ -112,19 +113,21 @@ class _Run(Work):
     def _bank(self) -> Path:
         """What could the rest of an image be?"""
         from nogs.bank import build_bank
+        from nogs.bank.config import telling_fields
 
-        folder, settings = self.run / "bank", self.settings
-        self.enter("bank", {"bank": self.recipe.bank.model_dump(mode="json"), "from data": self.task.fingerprint})
+        folder, settings, config = self.run / "bank", self.settings, self.recipe.bank
+        self.enter("bank", {"bank": telling_fields(config), "from data": self.task.fingerprint})
         if not self.skipped(folder):
             seconds = self.measured(
                 estimates.bank_seconds, self.recipe, self.task, device=self.device, source=settings.source
             )
-            self.announce(f"{self.recipe.bank.count:,} images to complete glimpses with", seconds)
-        about = build_bank(
-            self.task, config=self.recipe.bank, folder=folder, source=settings.source, device=settings.device
-        )
+            what = f"{config.count:,} images to complete glimpses with"
+            if config.generator == "trained" and settings.source is None and config.trained.seconds is not None:
+                what += f", by a generator that is trained for {config.trained.seconds:g} s at most"
+            self.announce(what, seconds)
+        about = build_bank(self.task, config=config, folder=folder, source=settings.source, device=settings.device)
         self.tell(
-            f"  {about['images']:,} images of {self.recipe.bank.generator}, {about['near_duplicates_left_out']} "
+            f"  {about['images']:,} images of {config.generator}, {about['near_duplicates_left_out']} "
             f"near-duplicates of held-out ones left out ({about['seconds']:.0f} s)"
         )
         self._completions(folder)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from nogs.data.task import Task
 from nogs.design.tools import Files
 from nogs.pipeline import estimates
 from nogs.pipeline.ledger import Ledger
-from nogs.posterior.store import find_posterior
+from nogs.posterior.store import find_posterior, misfit
 from nogs.posterior.training import FILE
 from nogs.recipes import Recipe
 from nogs.runtime.device import pick_device
@@ -93,8 +94,19 @@ class Work:
         self.tell(f"{self.head}: {what}{f'; {time}' if self.settings.estimate else ''}.")
 
     def posterior_file(self) -> str:
-        """The posterior that is used: the run's own, or the one that was given."""
-        return self.settings.posterior or str(self.run / "posterior" / FILE)
+        """The posterior that is used: the one that was given, the recipe's published one, or the run's own."""
+        return self.ready or str(self.run / "posterior" / FILE)
+
+    @cached_property
+    def ready(self) -> str | None:
+        """A posterior that need not be trained: given, or published and fit, unless the run has its own."""
+        published = self.recipe.published
+        if self.settings.posterior or published is None or (self.run / "posterior" / "stage.json").is_file():
+            return self.settings.posterior
+        why = misfit(published, self.task, glimpses=self.recipe.glimpses)
+        if why is not None:
+            self.tell(f"The published posterior {published} is not used: {why}.")
+        return published if why is None else None
 
     def tools(self, source: str) -> Files:
         """How workers open posterior and bank."""

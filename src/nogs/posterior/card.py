@@ -10,9 +10,10 @@ from typing import Any
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.store import FORMAT, about_posterior, find_posterior, halved
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import load_tensors, save_tensors, write_text
 
-_FILES = ("weights", "teacher", "start")  # fields that name a file, of which the card shows the name alone
+_FILES = ("weights", "teacher", "start")  # fields that name a file, of which others are told the name alone
 
 
 def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes: str = "") -> None:
@@ -26,7 +27,8 @@ def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes:
     if metadata.get("format") != FORMAT:
         raise InputError(f"{source} is not a posterior of this version; train it again with nogs posterior train.")
     about = about_posterior(source)
-    save_tensors(path, halved(tensors), metadata)
+    about["config"] |= {name: Path(about["config"][name]).name for name in _FILES if about["config"].get(name)}
+    save_tensors(path, halved(tensors), {**metadata, "about": json.dumps(about)})
     write_text(path.with_suffix(".md"), _card(path, metadata, about, defaults, notes))
 
 
@@ -36,10 +38,11 @@ def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], defaults:
     what = f"a {kinds[about['config']['kind']]} of"
     if "folds" in metadata:
         what = f"{metadata['folds']} cross-fitted networks, each {what.removesuffix(' of')}, together of"
+    usual = dotted(defaults.model_dump(mode="json"))
     flags = "".join(
-        f" --posterior.{name.replace('_', '-')} {shlex.quote(Path(value).name if name in _FILES else str(value))}"
-        for name, value in about["config"].items()
-        if value != defaults.model_dump(mode="json").get(name)
+        f" --posterior.{name.replace('_', '-')} {shlex.quote(str(value))}"
+        for name, value in dotted(about["config"]).items()
+        if value != usual.get(name)
     )
     lines = [
         f"# Posterior {path.stem}",

@@ -55,7 +55,10 @@ class PosteriorConfig(BaseModel):
     attribute_weight: float = Field(1.0, ge=0)
     """Weight of the auxiliary attributes' loss where the task has them (CUB's 312); 0 leaves their head out."""
     teacher: str | None = None
-    """A trained posterior of the same task (file or published name) whose answers are learned as well as the labels."""
+    """A trained posterior of the same data and splits (file or published name) whose answers are learned as well as the
+    labels. One that is itself cross-fitted with K folds teaches a posterior of K folds network by network, so that what
+    a network leaves out its teacher has not seen either; a single network it teaches about each image through the one
+    of its K that has not seen it, for which all K are asked: K times the teacher's cost."""
     teacher_weight: float = Field(0.5, ge=0, le=1)
     """Share of the loss that the teacher's answers have."""
     start: str | None = None

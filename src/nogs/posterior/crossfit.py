@@ -22,7 +22,7 @@ from nogs.glimpse.changes import Changes
 from nogs.posterior.network import NetworkPosterior
 from nogs.runtime.fingerprint import fingerprint
 
-__all__ = ["CrossFitted", "fold_task", "marks_task", "uncalibrated"]
+__all__ = ["CrossFitted", "fold_of", "fold_task", "marks_task", "uncalibrated"]
 
 _MOST = 64  # numbers of folds that `marks_task` knows
 
@@ -30,18 +30,23 @@ _MOST = 64  # numbers of folds that `marks_task` knows
 def fold_task(task: Task, *, fold: int, folds: int) -> Task:
     """The task for network `fold`: every `folds`-th image of the split 'posterior' is left out, from that one on."""
     kept = tuple(id for rank, id in enumerate(task.splits["posterior"]) if rank % folds != fold)
-    return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=_mark(task, fold, folds))
+    return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=_mark(task.fingerprint, fold, folds))
+
+
+def fold_of(task: Task, *, splits: str | None, folds: int) -> int | None:
+    """Which fold of the task with the fingerprint `splits` a task is, if it is one."""
+    return next((fold for fold in range(folds) if task.fingerprint == _mark(splits, fold, folds)), None)
 
 
 def marks_task(mark: str, task: Task) -> bool:
     """Whether a fingerprint is that of the task, or of a fold of it."""
     return mark == task.fingerprint or any(
-        mark == _mark(task, fold, folds) for folds in range(2, _MOST + 1) for fold in range(folds)
+        mark == _mark(task.fingerprint, fold, folds) for folds in range(2, _MOST + 1) for fold in range(folds)
     )
 
 
-def _mark(task: Task, fold: int, folds: int) -> str:
-    return fingerprint("fold", task.fingerprint, fold, folds)
+def _mark(splits: str | None, fold: int, folds: int) -> str:
+    return fingerprint("fold", splits, fold, folds)
 
 
 class CrossFitted:

@@ -19,9 +19,11 @@ from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.fingerprint import fingerprint
 
 FORMAT = "nogs posterior 1"
 _TEMPERATURE = "calibration.inverse_temperature"
+_KNOWN_IDS = ("celeba-hq", "cub")  # datasets that number their images
 
 
 def save_posterior(
@@ -45,6 +47,7 @@ def save_posterior(
         "format": FORMAT,
         "task": task.name,
         "architecture": json.dumps(posterior.architecture.to_json()),
+        "images": training_mark(task),
         "about": json.dumps(dict(about or {})),
     }
     if isinstance(posterior, CrossFitted):
@@ -103,6 +106,34 @@ def about_posterior(name_or_path: str | Path) -> dict[str, Any]:
     _, metadata = load_tensors(find_posterior(name_or_path))
     found: dict[str, Any] = json.loads(metadata.get("about", "{}"))
     return found
+
+
+def training_mark(task: Task) -> str:
+    """Names the images that train a posterior: by their ids, where all copies of a dataset share those."""
+    return fingerprint("images", task.splits["posterior"]) if task.name in _KNOWN_IDS else task.fingerprint
+
+
+def trained_elsewhere(name_or_path: str | Path, task: Task) -> list[str]:
+    """Fingerprints of other tasks that a posterior, or the one it started from, was trained on.
+
+    Another copy of a dataset, of which it learned from the same images, is no other task.
+    """
+    _, metadata = load_tensors(find_posterior(name_or_path))
+    about = json.loads(metadata.get("about", "{}"))
+    own = about.get("task_fingerprint")
+    here = {None, task.fingerprint} | ({own} if metadata.get("images") == training_mark(task) else set())
+    return [mark for mark in (own, *about.get("started_from", ())) if mark not in here]
+
+
+def misfit(name: str, task: Task, *, glimpses: int) -> str | None:
+    """Why a published posterior can't be used for a task, in a few words; None if it can."""
+    try:
+        known = load_posterior(name, task=task).glimpses
+    except InputError as error:
+        return str(error).rstrip(".")
+    if known < glimpses:
+        return f"it was trained for up to {known} glimpses, not {glimpses}"
+    return "it was trained on other images" if trained_elsewhere(name, task) else None
 
 
 def find_posterior(name_or_path: str | Path) -> Path:

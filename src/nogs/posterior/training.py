@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from nogs.data.task import Task
-from nogs.glimpse.changes import Changes
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.crossfit import CrossFitted, fold_task
 from nogs.posterior.imagenet import find_weights
@@ -32,6 +31,7 @@ from nogs.posterior.queries import observed_first, random_pixels, resident, stra
 from nogs.posterior.schedule import learning_rate, make_optimizer
 from nogs.posterior.stems import token_size
 from nogs.posterior.store import load_posterior
+from nogs.posterior.teaching import Teacher, check_teacher
 from nogs.posterior.tokens import GlimpseTokens
 from nogs.posterior.validation import Validation
 from nogs.runtime import progress, streams
@@ -70,6 +70,8 @@ def train_posterior(
     stage = Stage(folder, name="posterior", fingerprint=mark)
     stage.check_folder()
     chosen = pick_device(device)
+    if above is None and not stage.done:
+        check_teacher(config, task=task)
     if stage.done:
         progress.say("The posterior is trained already.")
     elif config.folds > 1:
@@ -149,7 +151,7 @@ class Trainer:
             self.forward = torch.compile(self.network, dynamic=False)
         self.teacher = None
         if config.teacher is not None:
-            self.teacher = load_posterior(config.teacher, task=task, device=device, precision=config.precision)
+            self.teacher = Teacher.of(config.teacher, task=task, device=device, precision=config.precision)
         self.validate = Validation(self)
         self.order, self.epoch = torch.zeros_like(self.training), -1
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
@@ -201,12 +203,16 @@ class Trainer:
             assert isinstance(self.network, GlimpseTokens)
             loss = self.painter.loss(self.network, seen, pixels)
         else:
-            observed = distinct(pixels, self.observed)
+            observed, taught = distinct(pixels, self.observed), None
+            if self.teacher is not None:
+                taught = self.teacher.answers(
+                    self.images, pixels, index=rows, observed=observed, groups=self.groups, flip=flip, changes=changes
+                )
             losses = self.architecture.head.losses(
                 self.forward(seen, pixels, observed, self.groups),
                 self.labels[rows],
                 None if self.attributes is None else self.attributes[rows],
-                teacher=self._ask_teacher(pixels, rows, observed, flip, changes),
+                teacher=taught,
                 attribute_weight=config.attribute_weight,
                 teacher_weight=config.teacher_weight,
             )
@@ -307,25 +313,3 @@ class Trainer:
             setattr(self, name, value)
         self.clock.fill_(self.iteration)
         progress.say(f"Going on from iteration {self.iteration}.")
-
-    def _ask_teacher(
-        self, pixels: Tensor, rows: Tensor, observed: Tensor, flip: Tensor | None, changes: Changes | None
-    ) -> Tensor | None:
-        if self.teacher is None:
-            return None
-        answers, first = [], 0
-        for count, t in self.groups:
-            part = slice(first, first + count)
-            mirrored = None if flip is None else flip[part]
-            answers.append(
-                self.teacher.log_probabilities(
-                    self.images,
-                    pixels[part, :t],
-                    index=rows[part],
-                    observed=observed[part, :t],
-                    flip=mirrored,
-                    changes=None if changes is None else changes[part],
-                )
-            )
-            first += count
-        return torch.cat(answers)

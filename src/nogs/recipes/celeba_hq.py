@@ -11,6 +11,7 @@ from nogs.recipes.recipe import Recipe
 RECIPE = Recipe(
     name="celeba-hq",
     glimpses=5,
+    published="celeba-hq",
     data=CELEBA_HQ,
     posterior=PosteriorConfig(
         token=8,

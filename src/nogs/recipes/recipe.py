@@ -35,6 +35,10 @@ class Recipe(BaseModel):
     name: str = Field(min_length=1, description="Name of the experiment, in reports and messages.")
     seed: int = Field(default=0, ge=0, description="Seed of the random streams of training and annotation.")
     glimpses: int = Field(default=5, ge=1, description="T: how many glimpses are taken of an image.")
+    published: str | None = Field(
+        default=None,
+        description="A published posterior that is used where a run has none of its own; None: one is trained.",
+    )
     data: DataConfig
     posterior: PosteriorConfig = PosteriorConfig()
     bank: BankConfig = BankConfig()

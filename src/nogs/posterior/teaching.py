@@ -1,0 +1,102 @@
+"""A teacher: the answers of a trained posterior, which a network learns beside the labels.
+
+About an image that it was trained on a teacher repeats the label. So a cross-fitted teacher answers through the network
+that has not seen the image, or teaches a cross-fitted posterior fold by fold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float32, Int, Int64, UInt8
+from torch import Tensor
+
+from nogs.data.task import Task
+from nogs.glimpse.changes import Changes
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.crossfit import CrossFitted, fold_of, marks_task
+from nogs.posterior.network import NetworkPosterior
+from nogs.posterior.store import load_posterior, trained_elsewhere
+from nogs.runtime import progress
+from nogs.runtime.errors import InputError
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """One network that is asked about every image, or several that are each asked about those it has not seen."""
+
+    members: tuple[NetworkPosterior, ...]
+    member_of: Int64[Tensor, " N"] | None = None
+    """Of several, the one to ask about each image of the task; beyond the last for images that none has left out."""
+
+    @classmethod
+    def of(cls, source: str, *, task: Task, device: torch.device, precision: str) -> Teacher:
+        """The teacher for networks of a task, or of a fold of one (see `fold_task`); one of other folds is refused."""
+        found = load_posterior(source, task=task, device=device, precision=precision)
+        if isinstance(found, NetworkPosterior):
+            return cls((found,))
+        folds = len(found.members)
+        fold = fold_of(task, splits=found.splits, folds=folds)
+        if fold is not None:
+            return cls((found.members[fold],))
+        if found.splits != task.fingerprint:
+            raise InputError(
+                f"The teacher {source} is of {folds} networks, none of which is known to have left out the same images "
+                f"as a network of this posterior; train both with --posterior.folds {folds} on the same data and "
+                "splits, or give another --posterior.teacher."
+            )
+        member_of = torch.full((len(task.ids),), folds)
+        rows = torch.from_numpy(task.rows("posterior"))
+        member_of[rows] = torch.arange(len(rows)) % folds
+        return cls(tuple(found.members), member_of.to(device))
+
+    def answers(
+        self,
+        images: UInt8[Tensor, "N H W 3"],
+        pixels: Int[Tensor, "Q T 2"],
+        *,
+        index: Int[Tensor, " Q"],
+        observed: Bool[Tensor, "Q T"],
+        groups: tuple[tuple[int, int], ...],
+        flip: Bool[Tensor, " Q"] | None = None,
+        changes: Changes | None = None,
+    ) -> Float32[Tensor, "Q V C"]:
+        """Log-probabilities for queries about images of the task, in `groups` of (how many, t) as `strata` gives them.
+
+        Shapes do not depend on whom a query is for, so that it can be captured in a graph: all networks are asked.
+        """
+        asked, first = [], 0
+        for count, t in groups:
+            part = slice(first, first + count)
+            where, seen = pixels[part, :t], observed[part, :t]
+            mirrored, changed = None if flip is None else flip[part], None if changes is None else changes[part]
+            each = [
+                one.log_probabilities(images, where, index=index[part], observed=seen, flip=mirrored, changes=changed)
+                for one in self.members
+            ]
+            asked.append(torch.stack(each))
+            first += count
+        answers = torch.cat(asked, 1)
+        if self.member_of is None:
+            return answers[0]
+        return answers[self.member_of[index], torch.arange(len(index), device=index.device)]
+
+
+def check_teacher(config: PosteriorConfig, *, task: Task) -> None:
+    """Refuse a teacher of other data or splits than the whole task's; say so where it knows what a fold leaves out."""
+    if config.teacher is None:
+        return
+    found = load_posterior(config.teacher, task=task)
+    for mark in trained_elsewhere(config.teacher, task):
+        if not marks_task(mark, task):
+            raise InputError(
+                f"The teacher {config.teacher} was trained for other data or splits than these ({mark}, not "
+                f"{task.fingerprint}), so it may know images to validate or to annotate; train it again on these, or "
+                "give another --posterior.teacher."
+            )
+    if config.folds > 1 and not isinstance(found, CrossFitted):
+        progress.say(
+            f"The teacher {config.teacher} may have seen the images that each network leaves out; to avoid that, train "
+            f"it with --posterior.folds {config.folds} too."
+        )
