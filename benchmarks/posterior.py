@@ -11,7 +11,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from nogs.posterior.training import Trainer
 from provenance import provenance
 
 GLIMPSES = 5
+PARTS = ("log_probabilities", "look_ahead", "training")
 TASKS = {"celeba-hq": (Grid.celeba_hq(), "bernoulli", 40), "cub": (Grid.cub(), "categorical", 200)}
 
 
@@ -49,7 +50,7 @@ def synthetic_task(name: str, images: int) -> Task:
 
 
 def evaluations(
-    task: Task, config: PosteriorConfig, batch: int, device: torch.device, compiled: bool
+    task: Task, config: PosteriorConfig, batch: int, device: torch.device, compiled: bool, parts: Sequence[str]
 ) -> dict[str, tuple[Callable[[], object], int]]:
     """What is measured -> a function that does it once, and how many evaluations or images that is."""
     architecture = Architecture.of(config, task=task, glimpses=GLIMPSES)
@@ -63,21 +64,23 @@ def evaluations(
     candidates = task.grid.pixels[: min(len(task.grid), 64)].to(device)
     few = max(1, batch // len(candidates))
     pairs = few * len(candidates)
-    trainer = Trainer(task, config=config, glimpses=GLIMPSES, seed=0, device=device)
-    trainer.network.train()
-
-    def train() -> None:
-        with trainer.precision.active():
-            trainer.step()
-
-    return {
+    works: dict[str, tuple[Callable[[], object], int]] = {
         "log_probabilities": (lambda: posterior.log_probabilities(images, where, index=index), batch),
         "look_ahead": (
             lambda: posterior.look_ahead(images, where[:few, : GLIMPSES - 1], candidates, index=index[:few]),
             pairs,
         ),
-        "training": (train, trainer.batch),
     }
+    if "training" in parts:
+        trainer = Trainer(task, config=config, glimpses=GLIMPSES, seed=0, device=device)
+        trainer.network.train()
+
+        def train() -> None:
+            with trainer.precision.active():
+                trainer.step()
+
+        works["training"] = (train, trainer.batch)
+    return {name: work for name, work in works.items() if name in parts}
 
 
 def seconds(function: Callable[[], object], repeats: int, device: torch.device) -> float:
@@ -94,6 +97,13 @@ def main() -> None:
     parser.add_argument("--task", choices=TASKS, default="celeba-hq")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--kind", nargs="+", choices=["tokens", "cnn"], default=["tokens", "cnn"])
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="what to measure; compiled, a cnn takes minutes to train",
+    )
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--batch", type=int, default=256, help="queries at once, tokens")
     parser.add_argument("--cnn-batch", type=int, default=16, help="queries at once, cnn")
@@ -112,7 +122,7 @@ def main() -> None:
         batch = options.batch if kind == "tokens" else options.cnn_batch
         values = {**fields, "kind": kind, "batch": batch, "precision": options.precision, "compile": options.compile}
         config = PosteriorConfig.model_validate(values)
-        works = evaluations(task, config, batch, device, options.compile)
+        works = evaluations(task, config, batch, device, options.compile, options.parts)
         times: dict[str, list[float]] = {name: [] for name in works}
         for function, _ in works.values():
             seconds(function, 2, device)  # warm up, compile
@@ -122,9 +132,9 @@ def main() -> None:
         rates = {name: round(works[name][1] / statistics.median(taken), 1) for name, taken in times.items()}
         result["kinds"][kind] = {"batch": batch, "per_s": rates}
         print(f"{kind:>7}: " + ", ".join(f"{name} {rate:,.1f}/s" for name, rate in rates.items()), flush=True)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n")
+        if options.out:  # after each kind: to compile the next may take longer than there is time
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

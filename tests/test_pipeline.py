@@ -270,6 +270,28 @@ def test_there_is_no_verdict_without_ram(tmp_path):
     assert not (tmp_path / "v.json").exists()
 
 
+def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):
+    small = {"latent_channels": 2, "autoencoder_width": 8, "width": 32, "depth": 1, "batch": 8, "steps": 2}
+    few = {"autoencoder_iterations": 2, "iterations": 2}
+    found = tiny(bank__generator="trained", bank__trained=small | few | {"seconds": 100})
+    task = load_task(found.data)
+    seconds = estimates.bank_seconds(found, task, device=torch.device("cpu"), source=None)
+    assert 100 < seconds < 130
+    unlimited = tiny(bank__generator="trained", bank__trained=small | few)
+    assert estimates.bank_seconds(unlimited, task, device=torch.device("cpu"), source=None) is None
+    _, told = follow(tmp_path / "run", found, estimate=True, until="bank")
+    (line,) = [line for line in told if line.startswith("3/6 bank: ")]
+    assert line.startswith(
+        "3/6 bank: 60 images to complete glimpses with, by a generator that is trained for 100 s at most; about 2 min"
+    )
+
+
+def test_a_limit_of_time_that_is_not_set_is_not_noted(finished):
+    noted = read_json(finished[0] / "run.json")["bank"]  # as in runs from before there was one
+    assert "bank.trained.iterations" in noted
+    assert "bank.trained.seconds" not in noted
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(2, "a few seconds"), (41, "50 s"), (200, "3 minutes"), (9000, "2.5 hours")],

@@ -11,10 +11,17 @@ import pytest
 import torch
 
 from nogs.bank import BankConfig, TrainedConfig, build_bank, load_bank, verify_bank
+from nogs.bank.config import telling_fields
+from nogs.bank.generators.trained import Trained
+from nogs.bank.generators.training import STATE
 from nogs.data import DataConfig, load_task
 from nogs.runtime.errors import InputError
+from nogs.runtime.fingerprint import fingerprint
 
 CONFIG = BankConfig(generator="digits", count=700, components=16, shard_mib=1, batch=50)
+TINY_GENERATOR = TrainedConfig(
+    latent_channels=2, autoencoder_width=8, autoencoder_iterations=2, width=32, depth=1, iterations=2, batch=8, steps=2
+)
 
 
 @pytest.fixture(scope="module")
@@ -168,22 +175,34 @@ def test_a_folder_of_few_pictures_gives_a_small_bank(task, tmp_path):
 
 
 def test_a_generator_is_trained_once_and_fills_the_bank(task, tmp_path, capsys):
-    tiny = TrainedConfig(
-        latent_channels=2,
-        autoencoder_width=8,
-        autoencoder_iterations=2,
-        width=32,
-        depth=1,
-        iterations=2,
-        batch=8,
-        steps=2,
-    )
-    config = BankConfig(generator="trained", count=40, components=4, duplicate_rms=0, trained=tiny)
+    config = BankConfig(generator="trained", count=40, components=4, duplicate_rms=0, trained=TINY_GENERATOR)
     build_bank(task, config=config, folder=tmp_path, device="cpu")
     assert len(load_bank(tmp_path, device="cpu")) == 40
     capsys.readouterr()
     build_bank(task, config=config, folder=tmp_path, device="cpu")
     assert "autoencoder" not in capsys.readouterr().err
+    assert not (tmp_path / STATE).exists()
+    longer = config.model_copy(update={"trained": TINY_GENERATOR.model_copy(update={"seconds": 60.0})})
+    with pytest.raises(InputError, match="was trained with other fields or images"):
+        build_bank(task, config=longer, folder=tmp_path, device="cpu")
+
+
+def test_a_generator_from_before_there_was_a_limit_of_time_is_kept(task, tmp_path, capsys):
+    config = BankConfig(generator="trained", count=40, components=4, duplicate_rms=0, trained=TINY_GENERATOR)
+    build_bank(task, config=config, folder=tmp_path, device="cpu")
+    path = tmp_path / "generator.safetensors"
+    made = Trained.load(path)
+    del made.about["config"]["seconds"]
+    made.save(path)
+    capsys.readouterr()
+    build_bank(task, config=config, folder=tmp_path, device="cpu")
+    assert "autoencoder" not in capsys.readouterr().err
+
+
+def test_a_limit_of_time_that_is_not_set_changes_no_fingerprint():
+    assert fingerprint(telling_fields(BankConfig())) == "99ee567a727a06ff"
+    limited = BankConfig(trained=TrainedConfig(seconds=60))
+    assert telling_fields(limited)["trained"]["seconds"] == 60
 
 
 def test_a_flipped_bit_is_found_by_verify_and_refused_by_use(task, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nogs.bank import BankConfig, TrainedConfig, make_generator
-from nogs.bank.generators.trained import train_generator
+from nogs.bank.generators.training import train_generator
 from nogs.bank.leaks import Duplicates, allowed_rows, held_out, refuse_ids
 from nogs.data import DataConfig, load_task
 from nogs.runtime.errors import InputError

@@ -3,6 +3,7 @@ import pytest
 from PIL import Image
 
 import miniature
+from nogs.bank.generators.networks import Flow
 from nogs.data.folder import LEAST, Survey, survey
 from nogs.recipes import recipe
 from nogs.recipes.folder import chosen
@@ -56,6 +57,22 @@ def test_no_generator_is_trained_on_few_images():
     assert "too few to train a generator" in choices["bank.generator"].why
 
 
+@pytest.mark.parametrize(
+    ("number", "seconds", "why"),
+    [(3_000, 150, "two to three minutes of training"), (300_000, 600, "ten minutes for 210,000 images")],
+)
+def test_a_generator_on_a_gpu_is_trained_for_minutes(number, seconds, why):
+    found, choices = choose(pictures(number), 100 * GIB)
+    assert found.bank.trained.seconds == seconds
+    assert choices["bank.trained.seconds"].why.startswith(why)
+    side = found.data.image_size // 8
+    flow = Flow(channels=16, side=(side, side), width=found.bank.trained.width, depth=found.bank.trained.depth)
+    assert round(sum(weight.numel() for weight in flow.parameters()) / 1e6) == 22
+    assert choices["bank.trained.width"].why.startswith("22 million weights")
+    asked, _ = choose(pictures(number), 100 * GIB, bank__generator="training-images")
+    assert asked.bank == recipe("folder").bank.model_copy(update={"count": asked.bank.count})
+
+
 def test_small_pictures_are_enlarged():
     found, choices = choose(pictures(side=20))
     assert found.data.image_size == 32
@@ -68,6 +85,7 @@ def test_what_the_user_gave_stays_and_the_rest_follows():
     assert found.posterior.token == 10
     assert found.glimpses == 2
     assert found.bank.trained.width < recipe("folder").bank.trained.width
+    assert found.bank.trained.seconds is None
     assert choices["data.image_size"].why == choices["bank.generator"].why == "as you said"
 
 

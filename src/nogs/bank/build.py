@@ -1,7 +1,7 @@
 """Building a bank into a folder, resumable at any moment; loading and verifying one.
 
 bank/stage.json, done.json          what it was built from
-bank/generator.safetensors          the generator trained here, if there is one
+bank/generator.safetensors          the generator trained here, if there is one; before that, its generator-state
 bank/images/                        shards of images, or `probe.npy` where only their numbers are kept
 bank/pca.safetensors, codes/        principal components, float16 codes
 bank/sources.npy                    the training image that each shows, if the generator says so
@@ -19,7 +19,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from nogs.bank.bank import PCA_FILE, SOURCES, Bank, encode_bank, on_device, read_codes, read_sources
-from nogs.bank.config import BankConfig
+from nogs.bank.config import BankConfig, TrainedConfig, telling_fields
 from nogs.bank.generators import Generator, make_generator
 from nogs.bank.generators.pictures import TrainingImages
 from nogs.bank.leaks import Duplicates, allowed_rows
@@ -73,7 +73,7 @@ def build_bank(
     generator = make_generator(config, task=task, source=source, device=where)
     if generator.size != (task.grid.height, task.grid.width):
         raise ValueError(f"The generator makes {generator.size} px, not the task's {task.grid.height} px.")
-    mark = fingerprint(config, generator.fingerprint, task.fingerprint)
+    mark = fingerprint(telling_fields(config), generator.fingerprint, task.fingerprint)
     stage = Stage(folder, name="bank", fingerprint=mark)
     stage.check_folder()
     if stage.done:
@@ -182,18 +182,19 @@ def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None
 
 def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -> Path:
     """The generator trained here on the images that it may see; one that is there with the same fields is kept."""
-    from nogs.bank.generators.trained import Trained, train_generator
+    from nogs.bank.generators.trained import Trained
+    from nogs.bank.generators.training import STATE, train_generator
 
-    path = folder / "generator.safetensors"
+    path, state = folder / "generator.safetensors", folder / STATE
     rows = allowed_rows(task, rms=config.duplicate_rms, device=device)
     if path.exists():
         about = Trained.load(path).about
-        if about["config"] == config.trained.model_dump(mode="json") and about["ids"] == [
-            task.ids[row] for row in rows
-        ]:
+        same = TrainedConfig.model_validate(about["config"]) == config.trained
+        if same and about["ids"] == [task.ids[row] for row in rows]:
             return path
         raise InputError(f"{path} was trained with other fields or images; choose another folder or delete it.")
-    train_generator(task, rows, config=config.trained, seed=config.seed, device=device).save(path)
+    train_generator(task, rows, config=config.trained, seed=config.seed, device=device, state=state).save(path)
+    state.unlink(missing_ok=True)
     return path
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,6 +32,10 @@ class TrainedConfig(BaseModel):
     """Training steps of the flow."""
     batch: int = Field(256, ge=1)
     """Images a step (an eighth as many for the autoencoder)."""
+    seconds: float | None = Field(None, gt=0)
+    """Train for so many seconds at most, the autoencoder for a third of them; what it leaves is the flow's. Each one's
+    step size reaches zero by then. Encoding the images in between is not counted. Such a run can't be repeated to the
+    bit."""
     learning_rate: float = Field(3e-4, gt=0)
     """AdamW's largest step size."""
     steps: int = Field(40, ge=1)
@@ -71,3 +75,11 @@ class BankConfig(BaseModel):
     latent: int = Field(512, ge=1)
     """exported: numbers that the module takes, drawn from N(0, 1); it gives [n, 3, H, W] in -1..1."""
     trained: TrainedConfig = TrainedConfig()
+
+
+def telling_fields(config: BankConfig) -> dict[str, Any]:
+    """What decides a bank; a limit of time that is not set is left out, as in banks from before there was one."""
+    out = config.model_dump(mode="json")
+    if config.trained.seconds is None:
+        del out["trained"]["seconds"]
+    return out

@@ -52,7 +52,7 @@ class DesignConfig(BaseModel):
     """Images annotated together, a block: the piece of work that is done by one worker and lost by a crash."""
     batch: int | None = Field(None, ge=64)
     """Evaluations of the posterior at once, always so many; by default 12,288 on a GPU and 512 elsewhere, for a cnn in
-    parts of 2,048 and 64."""
+    parts of 2,048 and 64; of K cross-fitted networks each is asked a K-th of it at once."""
     compile: bool = False
     """Compile the posterior (torch.compile); worth its minute for long work on a GPU."""
 

@@ -1,8 +1,9 @@
 """Posterior entropies of algorithm 1, line 5, computed where they are asked for, in calls of one fixed shape, and kept.
 
 A call is always `batch` evaluations, whatever images, completions and candidates they belong to; the last ones are
-repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. The networks of
-a cross-fitted posterior are asked in calls of their own, each about completions whose source it has not seen.
+repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. The K networks
+of a cross-fitted posterior are asked in calls of their own, a K-th as large, each about completions whose source it has
+not seen.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Entropies:
         images: UInt8[Tensor, "B H W 3"] | None = None,
         batch: int = 512,
     ) -> None:
-        self.posterior, self.batch = posterior, batch
+        self.posterior = posterior
         device = completions.pool.device
         if order is None:
             order = torch.argsort((completions.weights == 0).to(torch.uint8), dim=1, stable=True)
@@ -68,6 +69,7 @@ class Entropies:
         self.objectives = [torch.tensor(list(variables), device=device) for variables in objectives]
         number, self._kept = order.shape
         networks = len(posterior.members) if isinstance(posterior, CrossFitted) else 1
+        self.batch = max(1, batch // networks)
         self._asked = looking_apart(
             posterior,
             completions.pool,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from nogs.attention.cohort import Member
-from nogs.bank.generators import make_generator
+from nogs.bank.generators import Generator, make_generator
 from nogs.data.catalogue import Catalogue
 from nogs.data.images import decode
 from nogs.data.task import Task
@@ -49,11 +49,14 @@ def decoding_seconds(catalogue: Catalogue, *, workers: int, tried: int = 16) -> 
 
 def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> float | None:
     """All iterations and validations, or the recipe's limit; a network that is compiled first can't be told."""
+    from nogs.posterior.crossfit import fold_task
     from nogs.posterior.training import Trainer
 
     config = recipe.posterior.model_copy(update={"weights": "none"})  # where it starts does not change its speed
     if config.compile and device.type == "cuda":
         return None if config.seconds is None else config.folds * config.seconds
+    if config.folds > 1:
+        task = fold_task(task, fold=0, folds=config.folds)  # the part of a cross-fitted teacher that one is taught by
     trainer = Trainer(task, config=config, glimpses=recipe.glimpses, seed=recipe.seed, device=device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), trainer.precision.active():
         step = _seconds(trainer.step, device)
@@ -63,18 +66,25 @@ def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> fl
 
 
 def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, source: Path | None) -> float | None:
-    """Generating the images and fitting their components; a generator that is trained first can't be told."""
-    config = recipe.bank
+    """Generating the images and fitting their components, after the time that the generator's training may take; how
+    long a training without a limit takes can't be told."""
+    config, training = recipe.bank, 0.0
     if config.generator == "trained" and source is None:
-        return None
-    generator = make_generator(config, task=task, source=source, device=device)
+        from nogs.bank.generators.trained import Trained
+
+        if config.trained.seconds is None:
+            return None
+        training, size = config.trained.seconds, (task.grid.height, task.grid.width)
+        generator: Generator = Trained.untrained(config.trained, size=size, device=device)
+    else:
+        generator = make_generator(config, task=task, source=source, device=device)
     number = min(config.batch, config.count, generator.count or config.count)
     each = _seconds(lambda: generator.generate(np.arange(number), seed=config.seed), device, times=1) / number
     width = 3 * task.grid.height * task.grid.width
     pixels, basis = torch.ones(number, width, device=device), torch.ones(width, config.components, device=device)
     # fitting and encoding cost about as much as ten projections of every image
     project = 10 * _seconds(lambda: pixels @ basis, device) / number
-    return (each + project) * config.count
+    return training + (each + project) * config.count
 
 
 def sequences_seconds(

@@ -233,8 +233,16 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("posterior.validate_every", max(1, iterations // 40), "40 validations, of which the best counts")
     few = survey.training < 2_000
     why = f"{survey.training:,} training images are too few to train a generator" if few else "trained on these images"
-    pick("bank.generator", "training-images" if few else "trained", why)
+    generator = pick("bank.generator", "training-images" if few else "trained", why)
     pick("bank.count", 50_000, "more find closer completions, and cost little on a GPU")
+    if generator == "trained":
+        many = survey.training >= 20_000
+        time = f"ten minutes for {survey.training:,} images" if many else "two to three minutes of training"
+        pick("bank.trained.seconds", 600 if many else 150, f"{time}; at most a third of it is the autoencoder's")
+        narrow = "22 million weights, so that many steps fit in this time"
+        pick("bank.trained.width", 384, narrow)
+        pick("bank.trained.depth", 8, narrow)
+        pick("bank.batch", 512, "images generated together keep the GPU busy")
     pick("design.images", 64, "images annotated together")
     pick("attention.hidden", 256, "units of the network")
     pick("attention.embedding", 256, "units of the network")

@@ -1,0 +1,176 @@
+"""Steps of the training of a bank's own generator, on a GPU as a captured graph, and the state to go on from."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from nogs.runtime import progress, streams
+from nogs.runtime.capture import captured
+from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.rates import falling, set_rate
+
+__all__ = ["Done", "Work"]
+
+_TOLD = 20  # iterations between two looks at the loss, for which a GPU is waited for
+_SAVED = 60.0  # seconds between two saved states, or more where saving is slow
+
+
+class Done:
+    """How far a training is, in a file to go on from: the stage, its iterations, the time, and tensors by name."""
+
+    def __init__(self, path: Path | None, *, mark: str) -> None:
+        self.path, self.mark = path, mark
+        self.stage, self.iteration = "autoencoder", 0
+        self.error, self.before = 0.0, 0.0
+        """The autoencoder's error, and the seconds that it took, once it is trained."""
+        self.kept: dict[str, dict[str, Tensor]] = {}
+        self._read: dict[str, Tensor] = {}
+        self._spent = 0.0
+        self._since: float | None = None
+        self._next = time.monotonic() + _SAVED
+        if path is None or not path.exists():
+            return
+        tensors, about = load_tensors(path)
+        if about.get("fingerprint") != mark:
+            progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
+            return
+        counters = json.loads(about["counters"])
+        self.stage, self.iteration = counters["stage"], counters["iteration"]
+        self.error, self.before = counters["error"], counters["before"]
+        self._spent = counters["seconds"]
+        self._read = tensors
+        progress.say(f"Going on from iteration {self.iteration} of the {self.stage}.")
+
+    @property
+    def seconds(self) -> float:
+        """The time of all steps so far, with what they took before a training was stopped."""
+        return self._spent + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """What is done within counts as time of training: steps do, encoding all images between the stages does not."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent, self._since = self.seconds, None
+
+    def restore(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """Overwrite tensors with what was read for them, if anything was; they are saved from now on."""
+        self.kept[name] = tensors
+        with torch.no_grad():
+            for part, value in tensors.items():
+                if f"{name}.{part}" in self._read:
+                    value.copy_(self._read[f"{name}.{part}"])
+
+    def next_stage(self, name: str, *, error: float) -> None:
+        """The stage before is done."""
+        self.stage, self.iteration, self.error, self.before = name, 0, error, self.seconds
+        self.kept, self._read = {}, {}
+
+    def save_now_and_then(self) -> None:
+        """Write the state if it is time to."""
+        if self.path is None or time.monotonic() < self._next:
+            return
+        asked = time.monotonic()
+        counters = {name: getattr(self, name) for name in ("stage", "iteration", "seconds", "error", "before")}
+        tensors = {f"{name}.{part}": value.cpu() for name, of in self.kept.items() for part, value in of.items()}
+        save_tensors(self.path, tensors, {"fingerprint": self.mark, "counters": json.dumps(counters)})
+        # a large state on a slow disk must not cost more than a twentieth of the time
+        self._next = time.monotonic() + max(_SAVED, 20 * (time.monotonic() - asked))
+
+
+class Work:
+    """Steps of AdamW on a loss of random rows, on a GPU as a captured graph; and, if wanted, the average of weights."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Callable[[Tensor], Tensor],
+        *,
+        title: str,
+        of: int,
+        batch: int,
+        seed: int,
+        averaged: bool,
+    ) -> None:
+        self.network, self.loss, self.title, self.of, self.batch, self.seed = network, loss, title, of, batch, seed
+        self.key = streams.key(seed, f"{title} batches")
+        self.device = next(network.parameters()).device
+        # on a GPU a step is a captured graph, which reads these from memory
+        self.rate, self.new, self.sums = (torch.zeros((), device=self.device) for _ in range(3))
+        self.clock = torch.zeros((), dtype=torch.int64, device=self.device)
+        """The iteration, as the device counts it."""
+        self.optimizer = torch.optim.AdamW(
+            network.parameters(), lr=self.rate, weight_decay=0.01, fused=True, capturable=self.device.type == "cuda"
+        )
+        for parameter in network.parameters():
+            self.optimizer.state[parameter] = {
+                "step": torch.zeros((), device=self.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+        self.weights = network.state_dict()
+        self.average = {name: value.clone() for name, value in self.weights.items()} if averaged else {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
+        out = {f"network.{name}": value for name, value in self.weights.items()}
+        out.update({f"average.{name}": value for name, value in self.average.items()})
+        for name, parameter in self.network.named_parameters():
+            out.update({f"adam.{part}.{name}": value for part, value in self.optimizer.state[parameter].items()})
+        return {**out, "sums": self.sums, "clock": self.clock}
+
+    def run(self, done: Done, *, iterations: int, learning_rate: float, limit: float | None) -> None:
+        """From where it is to the last iteration, or until its `limit` of seconds is over."""
+        with done.timed():
+            self._run(done, iterations, learning_rate, limit)
+
+    def _run(self, done: Done, iterations: int, learning_rate: float, limit: float | None) -> None:
+        warm = max(1, min(500, iterations // 10))
+        step = captured(self._step, self.device, changes=self.tensors().values())
+        done.restore("work", self.tensors())
+        told, sums = done.iteration, float(self.sums)
+        with progress.track(self.title, total=iterations if limit is None else None, start=told) as bar:
+            while done.iteration < iterations:
+                n, seconds = done.iteration, done.seconds - done.before
+                # the warm-up is over after a tenth of the time too, however few iterations that is
+                risen = max((n + 1) / warm, 0.0 if limit is None else 10 * seconds / limit)
+                fallen = falling(n, iterations, seconds=seconds, limit=limit)
+                set_rate(self.optimizer, learning_rate * min(risen, fallen))
+                self.new.fill_(1 - min(0.9995, (n + 1) / (n + 10)))
+                torch.manual_seed(streams.key(self.seed, f"{self.title} noise", step=n))
+                step()
+                done.iteration += 1
+                late = limit is not None and done.seconds - done.before >= limit
+                if done.iteration - told < _TOLD and done.iteration < iterations and not late:
+                    continue
+                total = float(self.sums)  # waits for a GPU, whose time is then the clock's
+                left = {} if limit is None else {"left": f"{max(0.0, limit + done.before - done.seconds):.0f} s"}
+                bar.advance(done.iteration - told, loss=(total - sums) / (done.iteration - told), **left)
+                told, sums = done.iteration, total
+                if late:
+                    progress.say(f"The {limit:.4g} s of the {self.title} are over after {told:,} steps.")
+                    break
+                if told < iterations:
+                    done.save_now_and_then()
+
+    def _step(self) -> None:
+        count = torch.arange(self.batch, device=self.device)
+        loss = self.loss(streams.bits(self.key, self.clock * self.batch + count) % self.of)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimizer.step()
+        self.sums += loss.detach()
+        self.clock += 1
+        with torch.no_grad():
+            for name, value in self.average.items():
+                value.lerp_(self.weights[name], self.new)

@@ -1,0 +1,170 @@
+"""Training of a bank's own generator: first the autoencoder, then the flow between noise and its latent maps.
+
+A killed training goes on from its last saved state to the same result: batches and noise are functions of the
+iteration, and everything else is in the state.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+from torch.nn import functional as F
+
+from nogs.bank.config import TrainedConfig
+from nogs.bank.generators.networks import FACTOR, Autoencoder, Flow
+from nogs.bank.generators.steps import Done, Work
+from nogs.bank.generators.trained import Trained, networks
+from nogs.bank.leaks import refuse_ids
+from nogs.data.task import Task
+from nogs.runtime import progress, streams
+from nogs.runtime.device import Precision, pick_precision
+from nogs.runtime.fingerprint import fingerprint
+
+__all__ = ["STATE", "train_generator"]
+
+STATE = "generator-state.safetensors"
+"""The file to go on from, until the generator is trained."""
+
+_AUTOENCODER_SHARE = 1 / 3  # of the time that there is; what the autoencoder leaves is the flow's
+
+
+def train_generator(
+    task: Task,
+    rows: Int64[np.ndarray, " n"],
+    *,
+    config: TrainedConfig,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    state: Path | None = None,
+) -> Trained:
+    """Train on these rows of a task; a held-out image among them is refused.
+
+    The file `state`, if it is of the same training, is gone on from, and is written every minute.
+    """
+    ids = [task.ids[row] for row in rows]
+    refuse_ids(ids, task, what="The training set of the generator")
+    device, size = torch.device(device), (task.grid.height, task.grid.width)
+    precision = pick_precision("auto", device)
+    done = Done(state, mark=fingerprint("generator", config, ids, task.fingerprint, seed))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(streams.key(seed, "trained generator"))
+        autoencoder, flow = networks(config, size)
+        autoencoder.to(device)
+        flow.to(device)
+        images = _resident(task.images, rows, device)
+        if done.stage == "autoencoder":
+            _train_autoencoder(autoencoder, images, config, seed, precision, done)
+        done.restore("autoencoder", autoencoder.state_dict())
+        latents = _latents(autoencoder, images, config.latent_channels, precision)
+        del images  # on a GPU their room may be needed
+        scale = latents.std((0, 2, 3), keepdim=True).clamp_min(1e-6)[0]
+        latents /= scale
+        loss = _train_flow(flow, latents, config, seed, precision, done)
+    about = {
+        "task": task.name,
+        "size": list(size),
+        "ids": ids,
+        "seed": seed,
+        "config": config.model_dump(mode="json"),
+        "autoencoder_error": round(done.error, 5),
+        "flow_loss": round(loss, 5),
+        "flow_iterations": done.iteration,
+        "training_seconds": round(done.seconds, 1),
+    }
+    return Trained(autoencoder, flow, about=about, device=device, scale=scale)
+
+
+def _train_autoencoder(
+    autoencoder: Autoencoder, images: Tensor, config: TrainedConfig, seed: int, precision: Precision, done: Done
+) -> None:
+    """Minimise `_picture_loss` on images and their mirror images; notes the last mean absolute error, in -1..1."""
+    error = torch.zeros((), device=images.device)
+
+    def loss(rows: Tensor) -> Tensor:
+        values = _values(images[rows % len(images)])
+        target = torch.where((rows < len(images))[:, None, None, None], values, values.flip(3))
+        with precision.active():
+            # a little noise on the code, so that the decoder forgives what the flow does not get exactly right
+            code = autoencoder.encode(target)
+            found = autoencoder.decode(code + 0.05 * torch.randn_like(code), (target.shape[2], target.shape[3]))
+        error.copy_((found.detach().float() - target).abs().mean())
+        return _picture_loss(found.float(), target) + 1e-3 * code.float().square().mean()
+
+    work = Work(
+        autoencoder,
+        loss,
+        title="autoencoder",
+        of=2 * len(images),
+        batch=max(1, min(config.batch // 8, len(images))),
+        seed=seed,
+        averaged=False,
+    )
+    limit = None if config.seconds is None else _AUTOENCODER_SHARE * config.seconds
+    work.run(done, iterations=config.autoencoder_iterations, learning_rate=config.learning_rate, limit=limit)
+    done.next_stage("flow", error=float(error))
+
+
+def _picture_loss(found: Tensor, target: Tensor) -> Tensor:
+    """Error of pixels, and of their differences to neighbours at three scales, which keeps edges."""
+    # squares pull the colours right early on, absolute values the details later
+    loss = (found - target).square().mean() + (found - target).abs().mean()
+    for _ in range(3):
+        for axis in (-1, -2):
+            loss = loss + (found.diff(dim=axis) - target.diff(dim=axis)).abs().mean()
+        found, target = F.avg_pool2d(found, 2), F.avg_pool2d(target, 2)
+    return loss
+
+
+@torch.no_grad()
+def _latents(autoencoder: Autoencoder, images: Tensor, channels: int, precision: Precision) -> Tensor:
+    """Latent maps of all images and their mirror images, so that the flow is trained without the autoencoder."""
+    high, wide = (-(-side // FACTOR) for side in images.shape[1:3])
+    out = torch.empty(2, len(images), channels, high, wide, device=images.device)
+    track = progress.track("encoding the training images", total=len(images), unit="images")
+    with precision.active(), track as bar:
+        for first in range(0, len(images), 64):
+            values = _values(images[first : first + 64])
+            for mirrored in (0, 1):
+                out[mirrored, first : first + 64] = autoencoder.encode(values.flip(3) if mirrored else values)
+            bar.advance(len(values))
+    return out.flatten(0, 1)
+
+
+def _train_flow(
+    flow: Flow, latents: Tensor, config: TrainedConfig, seed: int, precision: Precision, done: Done
+) -> float:
+    """Regress the velocity latent - noise at a random point of the straight way; the weights become their average."""
+
+    def loss(rows: Tensor) -> Tensor:
+        target = latents[rows]
+        noise = torch.randn_like(target)
+        # times crowd in the middle, where the velocity is hardest to tell (Esser et al., 2024)
+        time = torch.randn(len(target), device=target.device).sigmoid()
+        way = time[:, None, None, None]
+        with precision.active():
+            found = flow(way * target + (1 - way) * noise, time)
+        return (found.float() - (target - noise)).square().mean()
+
+    batch = min(config.batch, len(latents))
+    work = Work(flow, loss, title="flow", of=len(latents), batch=batch, seed=seed, averaged=True)
+    # a slow first step of the autoencoder may have used up all time, but a schedule needs some
+    limit = None if config.seconds is None else max(1e-3, config.seconds - done.before)
+    work.run(done, iterations=config.iterations, learning_rate=config.learning_rate, limit=limit)
+    flow.load_state_dict(work.average)
+    return float(work.sums) / done.iteration
+
+
+def _resident(images: np.ndarray, rows: Int64[np.ndarray, " n"], device: torch.device) -> Tensor:
+    """These images on the device, copied a block at a time: the host may have less memory than they take."""
+    out = torch.empty((len(rows), *images.shape[1:]), dtype=torch.uint8, device=device)
+    for first in range(0, len(rows), 4096):
+        out[first : first + 4096] = torch.from_numpy(np.array(images[rows[first : first + 4096]])).to(device)
+    return out
+
+
+def _values(images: Tensor) -> Tensor:
+    return images.permute(0, 3, 1, 2).float() / 127.5 - 1
