@@ -146,6 +146,17 @@ def test_table_is_made_where_it_saves_work():
     )
 
 
+def test_location_rate_is_the_step_size_of_all_that_learns_on_frozen_parts():
+    task = toy_task()
+    made = trainer("always", task, CONFIG.model_copy(update={"location_rate": 4.0}))
+    before = {name: value.detach().clone() for name, value in made.networks.named_parameters()}
+    advance(made, 1)
+    moved = {name: (value - before[name]).abs().max().item() for name, value in made.networks.named_parameters()}
+    for name, distance in moved.items():
+        expected = 4 * 3e-3 if name.startswith("policy_parameters.") else 0
+        assert distance == pytest.approx(expected, rel=1e-3), name
+
+
 def test_whole_image_is_told_by_features_that_show_the_class():
     task = toy_task(count=60)
     cohort = Cohort(task, members(task), glimpses=3, batch=8, flip=True, device=CPU)

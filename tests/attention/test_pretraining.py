@@ -1,4 +1,6 @@
 import json
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,10 +98,17 @@ def test_balanced_loss_is_the_weighted_mean_over_the_batch():
     assert made.loss.item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def test_pretraining_with_other_class_weights_is_not_taken_for_it(tmp_path):
+@pytest.mark.parametrize("changed", [{"class_weights": "balanced"}, {"pretrain_schedule": "cosine"}])
+def test_pretraining_with_other_class_weights_or_steps_is_not_taken_for_it(tmp_path, changed):
     run(tmp_path, pretrain_epochs=1)
     with pytest.raises(InputError, match="pretraining/heuristic/seed-0"):
-        run(tmp_path, pretrain_epochs=1, class_weights="balanced")
+        run(tmp_path, pretrain_epochs=1, **changed)
+
+
+def test_location_networks_that_learn_faster_share_the_pretraining(tmp_path, monkeypatch):
+    run(tmp_path, pretrain_epochs=1)
+    monkeypatch.setattr(pretraining, "Pretrainer", None)
+    run(tmp_path, pretrain_epochs=1, location_rate=10.0)
 
 
 def test_locations_follow_the_distribution():
@@ -114,9 +123,10 @@ class Stopped(Exception):
     """Stands for a crash."""
 
 
-@pytest.mark.parametrize("step", [2, 8, 13])
-def test_stopped_pretraining_goes_on_to_the_same_network(tmp_path, monkeypatch, capsys, step):
-    whole = run(tmp_path / "whole").networks[0].state_dict()
+@pytest.mark.parametrize(("step", "schedule"), [(2, "constant"), (8, "constant"), (13, "constant"), (11, "cosine")])
+def test_stopped_pretraining_goes_on_to_the_same_network(tmp_path, monkeypatch, capsys, step, schedule):
+    fields = {"pretrain_schedule": schedule}
+    whole = run(tmp_path / "whole", **fields).networks[0].state_dict()
     original, count = Pretrainer.step, []
 
     def stop(self):
@@ -128,13 +138,65 @@ def test_stopped_pretraining_goes_on_to_the_same_network(tmp_path, monkeypatch, 
     with monkeypatch.context() as patch:
         patch.setattr(Pretrainer, "step", stop)
         with pytest.raises(Stopped):
-            run(tmp_path / "run")
+            run(tmp_path / "run", **fields)
     capsys.readouterr()
-    again = run(tmp_path / "run").networks[0].state_dict()
+    again = run(tmp_path / "run", **fields).networks[0].state_dict()
     assert ("Going on from epoch" in capsys.readouterr().err) == (step > 6)  # a state every other epoch of 3 steps
     assert all(torch.equal(again[name], value) for name, value in whole.items())
     lines = [(place(tmp_path / name) / "metrics.jsonl").read_text() for name in ("whole", "run")]
     assert lines[0] == lines[1]
+
+
+def watched_rates(monkeypatch, *, wait=0.0):
+    """The step sizes of all iterations to come, on a clock that goes on by `wait` seconds at each."""
+    rates, clock, original = [], [0.0], Pretrainer.step
+
+    def step(self):
+        rates.append(self.optimizer.param_groups[0]["lr"])
+        clock[0] += wait
+        original(self)
+
+    monkeypatch.setattr(Pretrainer, "step", step)
+    monkeypatch.setattr(pretraining, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    return rates
+
+
+def test_step_size_is_constant_or_falls_as_a_cosine_over_the_epochs(tmp_path, monkeypatch):
+    rates = watched_rates(monkeypatch)
+    run(tmp_path / "constant")
+    assert rates == [3e-3] * 18  # 6 epochs of 3
+    rates.clear()
+    run(tmp_path / "cosine", pretrain_schedule="cosine", pretrain_learning_rate=0.01)
+    for epoch, share in ((0, 1.0), (1, (2 + math.sqrt(3)) / 4), (2, 0.75), (3, 0.5), (4, 0.25)):
+        assert rates[3 * epoch] == pytest.approx(0.01 * share), epoch
+    assert rates == pytest.approx([0.01 * math.cos(math.pi * n / 36) ** 2 for n in range(18)])
+
+
+def test_step_size_falls_over_the_time_where_that_ends_sooner(tmp_path, monkeypatch):
+    rates = watched_rates(monkeypatch, wait=1.0)
+    run(tmp_path / "short", pretrain_schedule="cosine", pretrain_seconds=8.0)
+    assert rates == pytest.approx([3e-3 * math.cos(math.pi * n / 16) ** 2 for n in range(9)])
+    assert rates[-1] == 0
+    rates.clear()
+    run(tmp_path / "long", pretrain_schedule="cosine", pretrain_seconds=100.0)
+    assert rates == pytest.approx([3e-3 * math.cos(math.pi * n / 36) ** 2 for n in range(18)])
+
+
+def test_time_before_a_stop_counts_for_the_step_size(tmp_path, monkeypatch):
+    rates, save = watched_rates(monkeypatch, wait=1.0), Pretrainer.save
+    fields = {"pretrain_schedule": "cosine", "pretrain_seconds": 12.0}
+
+    def save_and_stop(self, path, *, mark):
+        save(self, path, mark=mark)
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pretrainer, "save", save_and_stop)
+        with pytest.raises(Stopped):
+            run(tmp_path, **fields)
+    assert len(rates) == 6  # a state every other epoch of 3
+    run(tmp_path, **fields)
+    assert rates == pytest.approx([3e-3 * math.cos(math.pi * n / 24) ** 2 for n in range(13)])
 
 
 def test_done_pretraining_is_loaded_and_another_recipe_refused(tmp_path, monkeypatch):

@@ -312,6 +312,44 @@ def test_training_is_adam_on_the_total_loss(class_weights):
         torch.testing.assert_close(ours[0], theirs, rtol=0, atol=1e-4)
 
 
+def first_step(**fields):
+    """How far each number moves in the first iteration, and the size of its gradient."""
+    task = toy_task()
+    config = AttentionConfig(batch=8, learning_rate=1e-3, **fields)
+    trainer = Trainer(task, members(task), config=config, glimpses=3, device=CPU)
+    before = {name: value.detach().clone() for name, value in trainer.networks.named_parameters()}
+    advance(trainer, 1)
+    return {name: (p.detach() - before[name], p.grad.abs()) for name, p in trainer.networks.named_parameters()}
+
+
+def test_location_rate_scales_the_steps_of_location_network_and_baseline_alone():
+    plain, scaled = first_step(), first_step(location_rate=10.0)
+    of_policy = [name for name in plain if name.startswith("policy_parameters.")]
+    assert {name.rpartition(".")[2] for name in of_policy} == {
+        f"{layer}_{kind}" for layer in ("locate1", "locate2", "baseline") for kind in ("weight", "bias")
+    }
+    for name, (step, gradient) in scaled.items():
+        if name not in of_policy:
+            assert torch.equal(step, plain[name][0]), name
+            continue
+        # Adam's first step is lr g / (|g| + 1e-8)
+        expected = 10 * 1e-3 * gradient / (gradient + 1e-8)
+        torch.testing.assert_close(step.abs(), expected, rtol=0, atol=2e-7, msg=name)
+        torch.testing.assert_close(step, 10 * plain[name][0], rtol=0, atol=2e-6, msg=name)
+        assert step.abs().max() > 9e-3, name
+
+
+def test_stopped_run_with_a_location_rate_goes_on_to_the_same_result(whole, tmp_path, monkeypatch):
+    config = SMALL.model_copy(update={"location_rate": 10.0})
+    unbroken = products(run(tmp_path / "whole", config=config))
+    assert unbroken != whole
+    with monkeypatch.context() as patch:
+        stop_at(patch, 11)
+        with pytest.raises(Stopped):
+            run(tmp_path / "run", config=config)
+    assert products(run(tmp_path / "run", config=config)) == unbroken
+
+
 def test_falling_supervision_reaches_zero_at_its_iteration(tmp_path):
     task = toy_task()
     config = SMALL.model_copy(
@@ -330,14 +368,18 @@ def test_falling_supervision_reaches_zero_at_its_iteration(tmp_path):
     assert weights == [8, 6, 4, 2, 0, 0]
 
 
-def test_class_weights_are_part_of_the_recipe_unless_there_are_none(tmp_path):
+@pytest.mark.parametrize(
+    "changed", [{"class_weights": "balanced"}, {"location_rate": 3.0}, {"pretrain_schedule": "cosine"}]
+)
+def test_later_fields_are_part_of_the_recipe_unless_they_change_nothing(tmp_path, changed):
     folders = run(tmp_path)
     mark = json.loads((folders[0] / "done.json").read_text())["fingerprint"]
-    fields = SMALL.model_dump(exclude={"save_every", "weights", "cache", "pretrain_abreast", "class_weights"})
+    elsewhere = {"save_every", "weights", "cache", "pretrain_abreast"}
+    fields = SMALL.model_dump(exclude=elsewhere | {"class_weights", "location_rate", "pretrain_schedule"})
     task = toy_task()
     assert mark == fingerprint(fields, task.fingerprint, 3, members(task)[0].fingerprint(), source_of(SMALL, "none"))
     with pytest.raises(InputError, match="ram/seed-0"):
-        run(tmp_path, config=SMALL.model_copy(update={"class_weights": "balanced"}))
+        run(tmp_path, config=SMALL.model_copy(update=changed))
 
 
 def uneven_task():

@@ -8,6 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nogs.data.augment import AugmentConfig
 
+LATER = {"class_weights": "none", "location_rate": 1.0, "pretrain_schedule": "constant"}
+"""Fields with the value at which a recipe is the same as one that does not know them, so that what was trained from it
+counts."""
+
 
 class AttentionConfig(BaseModel):
     """Hard-attention network and its training; the defaults are the paper's for CelebA-HQ."""
@@ -49,6 +53,9 @@ class AttentionConfig(BaseModel):
 
     learning_rate: float = Field(3e-4, gt=0)
     """Adam's step size."""
+    location_rate: float = Field(1.0, gt=0)
+    """Step size of the location network and the baseline, as a multiple of `learning_rate`: 1 is the paper's. A policy
+    that starts from small states hardly moves at a small one."""
     batch: int = Field(64, ge=1)
     """Images per iteration."""
     iterations: int = Field(30_000, ge=1)
@@ -83,6 +90,9 @@ class AttentionConfig(BaseModel):
     """Images per iteration of pretraining; by default `batch`."""
     pretrain_learning_rate: float | None = Field(None, gt=0)
     """Adam's step size in pretraining; by default `learning_rate`."""
+    pretrain_schedule: Literal["constant", "cosine"] = "constant"
+    """Step size of pretraining: constant, or a cosine to zero over `pretrain_epochs`, or over `pretrain_seconds` if
+    these end sooner."""
     pretrain_flip: bool = True
     """Mirror half of the images in pretraining."""
     pretrain_dropout: float = Field(0.0, ge=0, lt=1)

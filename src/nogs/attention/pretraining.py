@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nogs.attention.cohort import Cohort, Member
-from nogs.attention.config import AttentionConfig
+from nogs.attention.config import LATER, AttentionConfig
 from nogs.attention.frozen import CHUNK
 from nogs.attention.network import Architecture, Networks
+from nogs.attention.optimizer import make_adam
 from nogs.attention.store import load_network, save_network
 from nogs.attention.trunks import (
     FILE,
@@ -42,6 +43,7 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.metrics import Metrics
+from nogs.runtime.rates import falling, set_rate
 from nogs.runtime.stage import Stage
 
 STATE = "state.safetensors"
@@ -68,8 +70,8 @@ def pretrain(
     """Pretrain what `members` stand on below `folder`, `pretrain_abreast` at once; what is done is loaded."""
     trunks, numbers = trunks_of(members)
     fields = {name: getattr(config, name) for name in _FIELDS}
-    if config.class_weights != "none":
-        fields["class_weights"] = config.class_weights
+    later = {name: getattr(config, name) for name in ("class_weights", "pretrain_schedule")}
+    fields |= {name: value for name, value in later.items() if value != LATER[name]}
     stages = []
     for trunk in trunks:
         what = (trunk.distribution.log_probabilities, trunk.attribute, trunk.seed)
@@ -144,14 +146,9 @@ class Pretrainer:
         start_from_imagenet(self.networks, weights)
         self.networks.policy_parameters.requires_grad_(False)
         self.learned = {name: p for name, p in self.networks.named_parameters() if p.requires_grad}
-        rate = config.pretrain_learning_rate or config.learning_rate
-        self.optimizer = torch.optim.Adam(self.learned.values(), lr=rate, fused=True, capturable=device.type == "cuda")
-        for parameter in self.learned.values():
-            self.optimizer.state[parameter] = {
-                "step": torch.zeros((), device=device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+        self.rate = config.pretrain_learning_rate or config.learning_rate
+        self.falls = config.pretrain_schedule == "cosine"
+        self.optimizer = make_adam(self.learned, rate=self.rate, falls=self.falls)
         ends = torch.from_numpy(trunk.distribution.log_probabilities).exp().cumsum(0)
         self.class_weights = self.cohort.balanced_weights()[0] if config.class_weights == "balanced" else None
         self.ends = (ends / ends[-1]).float().to(device)
@@ -225,10 +222,15 @@ class Pretrainer:
 
     def enqueue(self) -> None:
         """One epoch, or what the time allows; a GPU is not waited for."""
+        first, per_epoch = self.epoch * self.cohort.per_epoch, self.cohort.per_epoch
         self.epoch += 1
         with self._own_stream():
-            self.cohort.start_epoch((self.epoch - 1) * self.cohort.per_epoch)
-            for _ in range(self.cohort.per_epoch):
+            self.cohort.start_epoch(first)
+            for iteration in range(first, first + per_epoch):
+                if self.falls:
+                    total, limit = self.config.pretrain_epochs * per_epoch, self.config.pretrain_seconds
+                    share = falling(iteration, total, seconds=self._seconds(), limit=limit)
+                    set_rate(self.optimizer, self.rate * share)
                 self._ready()
                 if self._over_time():  # an epoch may be long on a CPU
                     self.late = True
@@ -245,7 +247,7 @@ class Pretrainer:
             accuracy = self.log(self.metrics, self.epoch)
         bar.advance(accuracy=accuracy, best=counters["best"])
         self.validations += 1
-        counters["seconds"] = self.before + time.monotonic() - self.began
+        counters["seconds"] = self._seconds()
         impatient = config.pretrain_patience is not None and counters["since"] >= config.pretrain_patience
         if last or impatient or self._over_time():
             return True
@@ -270,9 +272,13 @@ class Pretrainer:
             "pretraining_seconds": round(counters["seconds"], 1),
         }
 
+    def _seconds(self) -> float:
+        """The time that it took so far, with what it took before it was stopped."""
+        return self.before + time.monotonic() - self.began
+
     def _over_time(self) -> bool:
         limit = self.config.pretrain_seconds
-        return limit is not None and self.before + time.monotonic() - self.began > limit
+        return limit is not None and self._seconds() > limit
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from nogs.attention.cohort import Cohort, Member
-from nogs.attention.config import AttentionConfig
+from nogs.attention.config import LATER, AttentionConfig
 from nogs.attention.evaluation import Evaluator
 from nogs.attention.frozen import stand_on
 from nogs.attention.network import Architecture, Networks
 from nogs.attention.objective import objective, supervision_share
+from nogs.attention.optimizer import make_adam
 from nogs.attention.trunks import Frozen, set_precision, start_from_imagenet
 from nogs.data.task import Task
 from nogs.runtime import progress
@@ -78,15 +79,7 @@ class Trainer:
         if device.type == "cuda" and config.fuse and frozen is None:
             self.networks.fuse()
         self.learned = {name: p for name, p in self.networks.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.Adam(
-            self.learned.values(), lr=config.learning_rate, fused=True, capturable=device.type == "cuda"
-        )
-        for parameter in self.learned.values():
-            self.optimizer.state[parameter] = {
-                "step": torch.zeros((), device=device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+        self.optimizer = make_adam(self.learned, rate=config.learning_rate, location_rate=config.location_rate)
         self.iteration = torch.zeros((), dtype=torch.int64, device=device)
         self.weight = torch.tensor([member.weight for member in members], device=device)
         self.class_weights = self.cohort.balanced_weights() if config.class_weights == "balanced" else None
@@ -230,9 +223,8 @@ class Trainer:
 
 
 def telling_fields(config: AttentionConfig) -> dict[str, Any]:
-    """The fields on which a result depends. A recipe without class weights is the same as one that does not know them,
-    so that what was trained from it counts."""
-    plain = {"class_weights"} if config.class_weights == "none" else set()
+    """The fields on which a result depends."""
+    plain = {name for name, value in LATER.items() if getattr(config, name) == value}
     return config.model_dump(mode="json", exclude=ELSEWHERE | plain)
 
 
