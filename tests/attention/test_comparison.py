@@ -49,7 +49,7 @@ def test_a_network_that_never_reaches_the_reference_counts_with_the_horizon():
     assert found["methods"]["ps"]["mean"]["reached"][0] == 400
     head, _, _, ps, less, _ = [[cell.strip() for cell in line.split("|")] for line in table(found).splitlines()]
     column = head.index("reached (NLL)")
-    assert (ps[column], less[column]) == ("never within 400", "> +0")
+    assert (ps[column], less[column]) == ("never within 400", "> 0")
     assert "| > 400 |" in tasks_table(found)
     found = compare([network(seed=s) for s in (0, 1)] + [network("ps"), network("ps", seed=1, nll=(0.6,) * 4)])
     assert "| > 400 |" in table(found)
@@ -89,6 +89,15 @@ def test_tables_and_figures_show_every_method_and_task():
     labels = [t.get_text() for t in convergence_figure(found).axes[0].get_xticklabels()]
     assert sorted(labels) == ["A", "B"]
     assert len(curves_figure(networks).axes) == 2
+
+
+def test_what_is_rounded_to_zero_has_no_sign():
+    close = {"accuracy": 0.7 - 1e-6, "nll": (0.6, 0.5, 0.405, 0.4 - 1e-6)}
+    text = table(compare([network(), network("ps", **close)]))
+    less = [cell.strip() for cell in text.splitlines()[4].split("|")]
+    assert less[1:-1] == ["… less reference", "", "0", "0", "0", "0.00 %", "0.00 %", "0.00 %", "0.0000"]
+    assert "+0.01 %" in table(compare([network(), network("ps", accuracy=0.7001)]))
+    assert "-10.00 %" in table(compare([network(), network("ps", accuracy=0.6)]))
 
 
 def test_one_tasks_interval_is_students_over_its_seeds_and_paired_with_the_reference():

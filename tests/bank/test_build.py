@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -133,8 +134,19 @@ def test_a_bank_of_training_images_says_which_one_each_image_shows(task, tmp_pat
     assert torch.equal(load_bank(tmp_path, device="cpu", task=leaky).sources, bank.sources)
     np.save(tmp_path / "sources.npy", np.arange(7))
     assert any("sources.npy holds int64 (7,), not 250 sources" in problem for problem in verify_bank(tmp_path))
-    with pytest.raises(InputError, match=r"not 250 sources; delete it and run nogs bank build again"):
+    with pytest.raises(InputError, match=r"not 250 sources; run the nogs bank build that made the bank once more"):
         load_bank(tmp_path, device="cpu", task=leaky)
+    build_bank(leaky, config=config, folder=tmp_path, device="cpu")
+    whole = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    sources = whole[tmp_path / "sources.npy"]
+    for damaged in (b"", sources[:60], sources[:-1], sources.replace(b"}", b"{")):
+        (tmp_path / "sources.npy").write_bytes(damaged)
+        sentence = r"sources.npy is damaged or can't be read; run the nogs bank build .* writes this file again"
+        with pytest.raises(InputError, match=sentence):
+            load_bank(tmp_path, device="cpu", task=leaky)
+        assert [re.search(sentence, problem) is not None for problem in verify_bank(tmp_path)] == [True]
+        build_bank(leaky, config=config, folder=tmp_path, device="cpu")
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == whole
 
 
 def _distance(source, copy, shift):

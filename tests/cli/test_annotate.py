@@ -14,9 +14,9 @@ import miniature
 from nogs.cli import main
 from nogs.data import load_task
 from nogs.posterior.network import Architecture, NetworkPosterior
-from nogs.posterior.store import save_posterior
+from nogs.posterior.store import halved, save_posterior
 from nogs.recipes import recipe as read_recipe
-from nogs.runtime.files import read_json
+from nogs.runtime.files import load_tensors, read_json, save_tensors
 from nogs.sequences import Sequences, load, save
 
 RECIPE = """
@@ -99,6 +99,18 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
     assert main([*score, "--judge", str(place / "maker.safetensors")]) == 2
     assert "made the sequences 'ours' itself; give another one, or pass --own" in capsys.readouterr().err
     assert main([*score, "--judge", str(place / "maker.safetensors"), "--own"]) == 0
+    tensors, metadata = load_tensors(place / "maker.safetensors")
+    copy = tmp_path / "published.safetensors"
+    save_tensors(copy, halved(tensors), {**metadata, "about": "{}"})
+    assert main([*score, "--judge", str(copy)]) == 2
+    assert "published.safetensors made the sequences 'ours' itself" in capsys.readouterr().err
+
+    known = {field: value for field, value in sequences.provenance.items() if field != "posterior_identity"}
+    save(replace(sequences, provenance=known), tmp_path / "earlier")  # as an earlier version left them
+    score[score.index(f"ours={run / 'sequences'}")] = str(tmp_path / "earlier")
+    assert main([*score, "--judge", str(place / "maker.safetensors")]) == 2
+    assert "made the sequences 'earlier' itself" in capsys.readouterr().err
+    assert main([*score, "--judge", str(place / "judge.safetensors")]) == 0
 
 
 def test_two_workers_leave_the_bytes_of_one(place, tmp_path):

@@ -205,6 +205,10 @@ def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whol
             ["--methods", "ram+"],
             "The method ram+ needs the heuristic's map: train a posterior with nogs posterior train",
         ),
+        (
+            ["--methods", "ram", "ram+", "ps-h1"],
+            "The methods ram+, ps-h1 need the heuristic's map (ram can do without): train a posterior",
+        ),
         (["--methods", "ps-h5"], "make the map with nogs sequences heuristic, and give --heuristic DIR."),
         (["--methods", "ram+", "--attention.pretrain-epochs", "0"], "ram+ differs from ram in its pretraining alone"),
         (["--methods", "ram", "--attention.embedder", "release"], "The release embedder normalises by the batch"),
@@ -212,6 +216,17 @@ def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whol
         (["--methods", "ram", "--seeds", "-1"], "--seeds must not be negative"),
         (["--methods", "ram", "--weights", "1", "64"], "--weights is for methods with supervision"),
         (["--methods", "ps-h1", "--weights", "1", "1.0000001"], "--weights must differ in six digits"),
+        (
+            ["--methods", "ps-h1", "--weights", "2", "1", "2"],
+            "--weights must differ in six digits, but are 2.0, 1.0, 2.0",
+        ),
+        (["--methods", "ps-h1", "--weights", "1", "a"], "--weights must be numbers, not '1', 'a'; see nogs compare"),
+        (["--methods", "ps-h1", "--weights", "-1"], "--weights must be numbers from 0 on, but are -1.0."),
+        (["--methods", "ps-h1", "--weights", "nan"], "--weights must be numbers from 0 on, but are nan."),
+        (
+            ["--methods", "ram", "--seeds", "0", "1.5"],
+            "--seeds must be whole numbers, not '0', '1.5'; see nogs compare",
+        ),
         (["--methods", "ram", "--heuristic", "nowhere", "--methods", "ram+"], "nowhere"),
     ],
 )

@@ -1,10 +1,17 @@
+import re
+import shlex
+
 import numpy as np
 import pytest
 import torch
 
 import miniature
 from nogs.cli import main
+from nogs.cli.flags import parse_with_recipe
+from nogs.cli.posterior import TrainArgs
 from nogs.data import load_task
+from nogs.posterior.store import identity
+from nogs.recipes import recipe
 from nogs.runtime.files import load_tensors, read_json
 from nogs.sequences import Sequences, save
 
@@ -66,7 +73,6 @@ def test_posterior_is_trained_and_evaluated_by_command(faces, tmp_path, capsys):
 def test_posterior_is_evaluated_along_sequences(faces, tmp_path, capsys):
     arguments = places(tmp_path, faces)
     assert main(["posterior", "train", *arguments]) == 0
-    from nogs.recipes import recipe
 
     config = recipe(str(tmp_path / "tiny.yaml")).data
     task = load_task(config, data=faces, cache=tmp_path / "cache")
@@ -128,7 +134,7 @@ def test_run_without_a_posterior_is_refused(faces, tmp_path, capsys):
 
 
 def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
-    assert main(["posterior", "train", *places(tmp_path, faces)]) == 0
+    assert main(["posterior", "train", *places(tmp_path, faces), "--posterior.no-flip", "--seed", "3"]) == 0
     file = tmp_path / "passed-on.safetensors"
     assert main(["posterior", "publish", str(tmp_path / "run"), "--out", str(file), "--notes", "Research only."]) == 0
     assert "passed-on.md" in capsys.readouterr().out
@@ -136,7 +142,11 @@ def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
     own = tmp_path / "run" / "posterior"
     test = read_json(own / "evaluation.json")["tables"]["test, calibrated"][1]
     assert f"| 1 | {test['accuracy']:.1%} | {test['cross_entropy']:.4f} |" in card
-    assert "--posterior.iterations" in card
+    (command,) = re.findall("Command: `nogs posterior train (.*)`", card)
+    assert "--glimpses 3 --data.image-size 32 --data.glimpse 8 --data.grid-count 5 --data.grid-last None" in command
+    _, told = parse_with_recipe(TrainArgs, shlex.split(command), prog="nogs posterior train", description="")
+    used = recipe(tmp_path / "run" / "recipe.yaml")
+    assert (told.data, told.glimpses, told.seed, told.posterior) == (used.data, 3, 3, used.posterior)
     assert "Research only." in card
     tensors, _ = load_tensors(file)
     assert all(
@@ -144,6 +154,7 @@ def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
         for name, value in tensors.items()
         if value.is_floating_point() and not name.startswith("calibration.")
     )
+    assert identity(file) == identity(own / "posterior.safetensors")
     arguments = [*places(tmp_path, faces), "--checkpoint", str(file), "--split", "validation"]
     assert main(["posterior", "evaluate", *arguments]) == 0
 

@@ -77,7 +77,9 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     assert told.splitlines()[-1] == "open runs/mine/report.html"
     found = recipe("runs/mine/recipe.yaml")
     assert (found.data.image_size, found.data.glimpse, found.posterior.iterations) == (32, 8, 4)
-    assert load(Path("runs/mine/sequences")).length == found.glimpses == 4
+    sequences = load(Path("runs/mine/sequences"))
+    assert sequences.length == found.glimpses == 4
+    assert sequences.provenance["posterior_identity"] == store.identity("runs/mine/posterior/posterior.safetensors")
     assert set(os.listdir("runs/mine/attention")) >= {"ram", "ps-nogs", "verdict.json"}
     assert len(read_json(Path("runs/mine/data/splits.json"))["skipped"]) == 1
 

@@ -70,6 +70,12 @@ def test_intervals_cover_and_differences_are_paired():
     assert 180 <= inside <= 198
 
 
+def test_what_is_rounded_to_zero_has_no_sign():
+    text = text_table(compare({"sure": Judged(np.full((5, 2, len(MEASURES)), -1e-7))}, draws=10))
+    assert "0.0000 [0.0000, 0.0000]" in text
+    assert "-0.0" not in text
+
+
 def test_centre_out_starts_in_the_middle_and_does_not_overlap():
     grid = Grid.spaced(image=40, glimpse=8, spacing=4)
     pixels = grid.pixels[centre_out(grid, glimpses=5)]

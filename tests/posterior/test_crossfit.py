@@ -7,6 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from nogs.data.config import CUB
 from nogs.posterior.card import publish
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.crossfit import CrossFitted, fold_task, uncalibrated
@@ -15,6 +16,7 @@ from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.queries import fixed_pixels
 from nogs.posterior.store import about_posterior, load_posterior, save_posterior
 from nogs.posterior.training import Trainer, train_posterior
+from nogs.recipes import Recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, read_json, save_tensors
 from nogs.runtime.metrics import read_metrics
@@ -157,7 +159,8 @@ def test_saved_networks_answer_as_before(task, tmp_path):
 
 
 def test_half_precision_leaves_each_calibration_as_it_is(task, run, tmp_path):
-    publish(run[0] / "posterior.safetensors", tmp_path / "passed-on.safetensors", defaults=QUICK)
+    own = Recipe(name="own", data=CUB, posterior=QUICK)
+    publish(run[0] / "posterior.safetensors", tmp_path / "passed-on.safetensors", recipe=own, defaults=own)
     tensors, _ = load_tensors(tmp_path / "passed-on.safetensors")
     for fold in range(K):
         assert tensors[f"{fold}.calibration.inverse_temperature"].dtype == torch.float32

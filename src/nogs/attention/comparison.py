@@ -272,8 +272,13 @@ def _cell(name: str, interval: Sequence[float], *, sign: bool = False, never: in
 def _number(name: str, value: float, *, sign: bool = False) -> str:
     plus = "+" if sign else ""
     if "accuracy" in name:
-        return f"{100 * value:{plus}.2f} %"
-    return f"{value:{plus}.4f}" if name == "nll" else f"{value:{plus},.0f}"
+        return _unsigned_zero(f"{100 * value:{plus}.2f}") + " %"
+    return _unsigned_zero(f"{value:{plus}.4f}" if name == "nll" else f"{value:{plus},.0f}")
+
+
+def _unsigned_zero(text: str) -> str:
+    """A number as it is, and one that was rounded to zero without a sign."""
+    return text if text.strip("+-0.") else text.lstrip("+-")
 
 
 def _short(value: float | None) -> float | None:

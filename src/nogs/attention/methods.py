@@ -76,7 +76,8 @@ def make_members(
         _check(method, config, inputs)
     heuristic = None
     if any(needs_heuristic(method, config) for method in methods):
-        assert inputs.heuristic is not None
+        if inputs.heuristic is None:
+            raise InputError(_without_heuristic(methods, config))
         heuristic = load_heuristic(inputs.heuristic, task=task)
     members = []
     for attribute in attributes:
@@ -152,11 +153,17 @@ def _check(method: str, config: AttentionConfig, inputs: Inputs) -> None:
         raise InputError(
             "The method ps-nogs needs glimpse sequences: give --sequences DIR, made by nogs sequences import."
         )
-    if needs_heuristic(method, config) and inputs.heuristic is None:
-        raise InputError(
-            f"The method {method} needs the heuristic's map: train a posterior with nogs posterior train, make the map "
-            "with nogs sequences heuristic, and give --heuristic DIR."
-        )
+
+
+def _without_heuristic(methods: Sequence[str], config: AttentionConfig) -> str:
+    need = [method for method in methods if needs_heuristic(method, config)]
+    rest = [method for method in methods if method not in need]
+    who = f"The method {need[0]} needs" if len(need) == 1 else f"The methods {', '.join(need)} need"
+    others = f" ({', '.join(rest)} can do without)" if rest else ""
+    return (
+        f"{who} the heuristic's map{others}: train a posterior with nogs posterior train, make the map with nogs "
+        "sequences heuristic, and give --heuristic DIR."
+    )
 
 
 def _sequences(

@@ -218,7 +218,7 @@ class Trainer:
             raise InputError(
                 f"The loss of {self.members[m].name!r}{more} was not a finite number by iteration {iteration}; the "
                 "best networks before that are kept in its folder; lower --attention.learning-rate: nogs run then goes "
-                "on here, nogs train needs another --out."
+                "on here, other commands need another --out."
             )
 
 

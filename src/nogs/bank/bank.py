@@ -102,12 +102,13 @@ def read_sources(folder: Path, *, images: int) -> Int64[Tensor, " N"] | None:
     path = folder / SOURCES
     if not path.exists():
         return None
-    found = load_array(path)
+    remedy = "run the nogs bank build that made the bank once more, which writes this file again and keeps the rest."
+    try:
+        found = load_array(path)
+    except InputError as error:
+        raise InputError(f"{path} is damaged or can't be read; {remedy}") from error
     if found.shape != (images,) or found.dtype != np.int64:
-        raise InputError(
-            f"{path} holds {found.dtype} {found.shape}, not {images} sources; delete it and run nogs bank "
-            "build again, which writes it."
-        )
+        raise InputError(f"{path} holds {found.dtype} {found.shape}, not {images} sources; {remedy}")
     return torch.from_numpy(found)
 
 

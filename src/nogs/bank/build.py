@@ -77,9 +77,10 @@ def build_bank(
     stage = Stage(folder, name="bank", fingerprint=mark)
     stage.check_folder()
     if stage.done:
-        if not (folder / SOURCES).exists():
+        about = dict(read_json(folder / "done.json"))
+        if not _has_sources(folder, images=about["images"]):
             _write_sources(task, generator, folder)
-        return dict(read_json(folder / "done.json"))
+        return about
     stage.begin()
     check = Duplicates.of(task, rms=config.duplicate_rms, device=where)
     images: Images
@@ -306,6 +307,13 @@ def _write_sources(task: Task, generator: Generator, folder: Path) -> None:
     trained = task.rows(task.splits.get("posterior", ()))
     rank[trained] = np.arange(len(trained))
     save_array(folder / SOURCES, rank[generator.shown(_kept(*_drawn(folder)))])
+
+
+def _has_sources(folder: Path, *, images: int) -> bool:
+    try:
+        return read_sources(folder, images=images) is not None
+    except InputError:  # damaged
+        return False
 
 
 def _about(folder: Path) -> dict[str, Any]:

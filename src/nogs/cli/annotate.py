@@ -67,7 +67,7 @@ def annotate(argv: list[str]) -> None:
     from nogs.design.confidence import sentence
     from nogs.design.sharing import share
     from nogs.design.tools import bank_folder, check_leaks, check_sources, unseen
-    from nogs.posterior.store import find_posterior, load_posterior
+    from nogs.posterior.store import find_posterior, identity, load_posterior
     from nogs.posterior.training import FILE
     from nogs.runtime.executors import LocalExecutor
     from nogs.runtime.files import read_json
@@ -103,6 +103,7 @@ def annotate(argv: list[str]) -> None:
     provenance = {
         "posterior": find_posterior(source).stem,
         "posterior_digest": digest,
+        "posterior_identity": identity(source),
         "bank": bank_mark,
         "completion": recipe.completion.model_dump(mode="json"),
         "design": recipe.design.model_dump(mode="json"),

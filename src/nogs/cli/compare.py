@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, parse, parse_with_recipe
+from nogs.cli.flags import OptionalFolder, TaskArgs, parse, parse_with_recipe, published
 from nogs.cli.train import Method
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json, write_text
@@ -104,12 +104,11 @@ def compare_recipe(argv: list[str]) -> None:
     if any(not 0 <= weight < math.inf for weight in args.weights):
         raise InputError(f"--weights must be numbers from 0 on, but are {', '.join(map(str, args.weights))}.")
     methods: list[str] = list(dict.fromkeys(args.methods))
-    weights = tuple(dict.fromkeys(args.weights))
-    if len({f"{weight:g}" for weight in weights}) < len(weights):  # which names their folders
+    if len({f"{weight:g}" for weight in args.weights}) < len(args.weights):  # which names their folders
         raise InputError(
-            f"--weights must differ in six digits, but are {', '.join(map(str, weights))}; leave out one of them."
+            f"--weights must differ in six digits, but are {', '.join(map(str, args.weights))}; leave out one of them."
         )
-    if weights and not any(method.startswith("ps-") for method in methods):
+    if args.weights and not any(method.startswith("ps-") for method in methods):
         raise InputError(
             f"--weights is for methods with supervision, but --methods has none ({', '.join(methods)}); add one "
             "such as ps-nogs, or leave out --weights."
@@ -127,7 +126,7 @@ def compare_recipe(argv: list[str]) -> None:
         attributes=args.attribute,
         sequences=args.sequences or (own if own.is_dir() else None),
         heuristic=_heuristic(args, recipe, task, methods),
-        weights=weights,
+        weights=args.weights,
     )
     begin_run(task, recipe=recipe, run=args.out)
     train(
@@ -195,7 +194,7 @@ def _heuristic(args: CompareRecipeArgs, recipe: Recipe, task: Task, methods: Seq
     from nogs.posterior.training import FILE as POSTERIOR
 
     own = args.out / "posterior" / POSTERIOR
-    posterior = args.posterior or (str(own) if own.is_file() else None)
+    posterior = args.posterior or (str(own) if own.is_file() else published(recipe, task))
     if posterior is None:
         return None  # the method says what it lacks and how to make it
     bank = args.bank or (args.out / "bank" if (args.out / "bank" / "done.json").is_file() else None)

@@ -57,6 +57,8 @@ class TaskArgs:
 _REWORDED = (
     (r"Error parsing (--\S+): .*int\(\) with base 10: (.*)", r"\1 must be a whole number, not \2"),
     (r"Error parsing (--\S+): .*could not convert string to float: (.*)", r"\1 must be a number, not \2"),
+    (r"Error parsing (--seeds): Could not find valid parse .*?\[(.*)\]", r"\1 must be whole numbers, not \2"),
+    (r"Error parsing (--\S+): Could not find valid parse .*?\[(.*)\]", r"\1 must be numbers, not \2"),
     (r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)\.", r"\2 must be one of \3, not \1"),
     (r"Missing from (.*?): (\S+).*", r"\1 needs \2"),
     (r"Missing value for argument '(.*?)'\..*", r"\1 needs a value"),

@@ -176,8 +176,8 @@ def publish(argv: list[str]) -> None:
     source = args.run / "posterior" / FILE
     if not source.is_file():
         raise InputError(f"{args.run} holds no posterior; train one with nogs posterior train.")
-    defaults = read_recipe(read_recipe(args.run / "recipe.yaml").data.kind).posterior
-    publish_posterior(source, args.out, defaults=defaults, notes=args.notes)
+    recipe = read_recipe(args.run / "recipe.yaml")
+    publish_posterior(source, args.out, recipe=recipe, defaults=read_recipe(recipe.data.kind), notes=args.notes)
     print(f"{args.out} ({args.out.stat().st_size / 2**20:.1f} MiB) and {args.out.with_suffix('.md').name}")
 
 

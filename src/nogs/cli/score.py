@@ -24,7 +24,7 @@ class ScoreArgs(TaskArgs):
     sequences: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]DIR")]
     """One or more folders of sequences; they are judged on the images that have one in all of them."""
     judge: Annotated[str, tyro.conf.arg(metavar="NAME_OR_FILE")]
-    """The posterior that judges: a published one or a file; not the one that made the sequences."""
+    """The posterior that judges: a published one or a file; not the one that made the sequences, nor a copy of it."""
     attribute: str | None = None
     """The attribute, for a task with attributes."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -54,7 +54,7 @@ def score(argv: list[str]) -> None:
     from nogs.design.entropies import objective
     from nogs.design.scoring import compare, follow, text_table
     from nogs.posterior.labels import label_table
-    from nogs.posterior.store import find_posterior, load_posterior
+    from nogs.posterior.store import find_posterior, identity, load_posterior
     from nogs.runtime.device import pick_device, versions
     from nogs.runtime.fingerprint import file_digest
 
@@ -63,9 +63,10 @@ def score(argv: list[str]) -> None:
     column = _attribute(args.attribute, task)
     judge = load_posterior(args.judge, task=task, device=device, precision=recipe.posterior.precision)
     digest = file_digest(find_posterior(args.judge))
+    marks = {"posterior_digest": digest, "posterior_identity": identity(args.judge)}  # older sequences have the first
     given = _sequences(args, task)
     for name, (_, sequences) in given.items():
-        if not args.own and sequences.provenance.get("posterior_digest") == digest:
+        if not args.own and any(sequences.provenance.get(field) == mark for field, mark in marks.items()):
             raise InputError(
                 f"The judge {args.judge} made the sequences {name!r} itself; give another one, or pass --own."
             )

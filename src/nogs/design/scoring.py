@@ -84,7 +84,7 @@ def text_table(found: Mapping[str, Mapping[str, Any]]) -> str:
         lines += ["", measure.replace("_", "-").ljust(width) + "".join(f"{f't={t}':>9}" for t in range(last + 1))]
         for name in names:
             means = found[name]["measures"][measure]["mean"]
-            lines.append(name.ljust(width) + "".join(f"{mean:>9.4f}" for mean in means))
+            lines.append(name.ljust(width) + "".join(f"{mean:>z9.4f}" for mean in means))
     return "\n".join(lines)
 
 
@@ -102,4 +102,4 @@ def _follow(
 
 
 def _interval(cell: Mapping[str, Sequence[float]], t: int) -> str:
-    return f"{cell['mean'][t]:.4f} [{cell['low'][t]:.4f}, {cell['high'][t]:.4f}]"
+    return f"{cell['mean'][t]:z.4f} [{cell['low'][t]:z.4f}, {cell['high'][t]:z.4f}]"

@@ -159,7 +159,7 @@ class _Run(Work):
         from nogs.design.annotation import annotate, close_tools
         from nogs.design.confidence import sentence
         from nogs.design.tools import check_leaks
-        from nogs.posterior.store import find_posterior, load_posterior
+        from nogs.posterior.store import find_posterior, identity, load_posterior
         from nogs.runtime.executors import LocalExecutor
 
         recipe, task, ids = self.recipe, self.task, self.task.splits["annotate"]
@@ -199,6 +199,7 @@ class _Run(Work):
                 provenance={
                     "posterior": find_posterior(source).stem,
                     "posterior_digest": digest,
+                    "posterior_identity": identity(source),
                     "bank": bank_mark,
                     **parts,
                     "seed": recipe.seed,

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.store import FORMAT, about_posterior, find_posterior, halved
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.files import load_tensors, save_tensors, write_text
 
+if TYPE_CHECKING:
+    from nogs.recipes import Recipe
+
 _FILES = ("weights", "teacher", "start")  # fields that name a file, of which others are told the name alone
 
 
-def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes: str = "") -> None:
+def publish(source: str | Path, path: Path, *, recipe: Recipe, defaults: Recipe, notes: str = "") -> None:
     """Write `source` (a file or a published name) to `path` with float16 weights, and a card beside it (.md).
 
-    `defaults` are the posterior's fields of the recipe, so that the card's command states only what differs from them.
+    `recipe` is that of its run, and `defaults` the one that the card's command names: it states only what differs.
     """
     if path.suffix != ".safetensors":
         raise InputError(f"A posterior's file ends in .safetensors, but {path} does not.")
@@ -29,21 +31,31 @@ def publish(source: str | Path, path: Path, *, defaults: PosteriorConfig, notes:
     about = about_posterior(source)
     about["config"] |= {name: Path(about["config"][name]).name for name in _FILES if about["config"].get(name)}
     save_tensors(path, halved(tensors), {**metadata, "about": json.dumps(about)})
-    write_text(path.with_suffix(".md"), _card(path, metadata, about, defaults, notes))
+    write_text(path.with_suffix(".md"), _card(path, metadata, about, _flags(about, recipe, defaults), notes))
 
 
-def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], defaults: PosteriorConfig, notes: str) -> str:
+def _flags(about: dict[str, Any], recipe: Recipe, defaults: Recipe) -> str:
+    """The fields in which this training differs from the recipe `defaults`, as flags; a seed is always stated."""
+    usual = dotted(defaults.model_dump(mode="json"))
+    made = recipe.model_dump(mode="json", include={"glimpses", "data"})
+    flags = f"--seed {about['seed']}"
+    for name, value in dotted({**made, "posterior": about["config"]}).items():
+        if value != usual.get(name):
+            place, _, field = name.replace("_", "-").rpartition(".")
+            prefix = f" --{place}." if place else " --"
+            if isinstance(value, bool):
+                flags += f"{prefix}{'' if value else 'no-'}{field}"
+            else:
+                flags += f"{prefix}{field} {shlex.quote(str(value))}"
+    return flags
+
+
+def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], flags: str, notes: str) -> str:
     architecture = json.loads(metadata["architecture"])
     kinds = {"tokens": "transformer over glimpse tokens", "cnn": "masked CNN"}
     what = f"a {kinds[about['config']['kind']]} of"
     if "folds" in metadata:
         what = f"{metadata['folds']} cross-fitted networks, each {what.removesuffix(' of')}, together of"
-    usual = dotted(defaults.model_dump(mode="json"))
-    flags = "".join(
-        f" --posterior.{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in dotted(about["config"]).items()
-        if value != usual.get(name)
-    )
     lines = [
         f"# Posterior {path.stem}",
         "",
@@ -56,7 +68,7 @@ def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], defaults:
         f"best of {about['iterations']:,} iterations on the validation images after {about['best_iteration']:,}.",
         "- Calibrated by a temperature for each number of glimpses, on the validation images.",
         "- No image that is annotated, validates or tests was trained on.",
-        f"- Command: `nogs posterior train {about['task']} --data DATA --out RUN --seed {about['seed']}{flags}`",
+        f"- Command: `nogs posterior train {about['task']} --data DATA --out RUN {flags}`",
         *([f"- {notes}"] if notes else []),
         "",
         "Test images at random locations, after calibration, before the weights were rounded to float16; cross-entropy "

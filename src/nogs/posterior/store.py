@@ -108,6 +108,12 @@ def about_posterior(name_or_path: str | Path) -> dict[str, Any]:
     return found
 
 
+def identity(name_or_path: str | Path) -> str:
+    """Names a posterior by its calibration and its weights as float16: the same for a published copy of it."""
+    tensors, _ = load_tensors(find_posterior(name_or_path))
+    return fingerprint("posterior", halved(tensors))
+
+
 def training_mark(task: Task) -> str:
     """Names the images that train a posterior: by their ids, where all copies of a dataset share those."""
     return fingerprint("images", task.splits["posterior"]) if task.name in _KNOWN_IDS else task.fingerprint

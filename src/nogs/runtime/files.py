@@ -171,13 +171,15 @@ def save_array(path: str | Path, array: np.ndarray) -> None:
 
 def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
     """An `.npy` array, read whole, or mapped read-only with `mmap`."""
+    from tokenize import TokenError
+
     import numpy as np
 
     try:
         array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
     except OSError as error:
         raise InputError(_unreadable(path, error)) from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, TokenError) as error:  # the last is a damaged header's
         raise InputError(f"{path} is not a whole .npy file of numbers; delete it and make it again.") from error
     if not isinstance(array, np.ndarray):
         array.close()
