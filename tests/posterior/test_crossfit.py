@@ -159,8 +159,8 @@ def test_saved_networks_answer_as_before(task, tmp_path):
 
 
 def test_half_precision_leaves_each_calibration_as_it_is(task, run, tmp_path):
-    own = Recipe(name="own", data=CUB, posterior=QUICK)
-    publish(run[0] / "posterior.safetensors", tmp_path / "passed-on.safetensors", recipe=own, defaults=own)
+    own = Recipe(name="own", data=CUB, posterior=QUICK).model_dump(mode="json")
+    publish(run[0] / "posterior.safetensors", tmp_path / "passed-on.safetensors", fields=own, defaults=own)
     tensors, _ = load_tensors(tmp_path / "passed-on.safetensors")
     for fold in range(K):
         assert tensors[f"{fold}.calibration.inverse_temperature"].dtype == torch.float32

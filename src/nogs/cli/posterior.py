@@ -177,7 +177,8 @@ def publish(argv: list[str]) -> None:
     if not source.is_file():
         raise InputError(f"{args.run} holds no posterior; train one with nogs posterior train.")
     recipe = read_recipe(args.run / "recipe.yaml")
-    publish_posterior(source, args.out, recipe=recipe, defaults=read_recipe(recipe.data.kind), notes=args.notes)
+    fields, defaults = (one.model_dump(mode="json") for one in (recipe, read_recipe(recipe.data.kind)))
+    publish_posterior(source, args.out, fields=fields, defaults=defaults, notes=args.notes)
     print(f"{args.out} ({args.out.stat().st_size / 2**20:.1f} MiB) and {args.out.with_suffix('.md').name}")
 
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nogs.posterior.store import FORMAT, about_posterior, find_posterior, halved
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.files import load_tensors, save_tensors, write_text
 
-if TYPE_CHECKING:
-    from nogs.recipes import Recipe
-
+Fields = Mapping[str, Any]
 _FILES = ("weights", "teacher", "start")  # fields that name a file, of which others are told the name alone
 
 
-def publish(source: str | Path, path: Path, *, recipe: Recipe, defaults: Recipe, notes: str = "") -> None:
+def publish(source: str | Path, path: Path, *, fields: Fields, defaults: Fields, notes: str = "") -> None:
     """Write `source` (a file or a published name) to `path` with float16 weights, and a card beside it (.md).
 
-    `recipe` is that of its run, and `defaults` the one that the card's command names: it states only what differs.
+    `fields` are those of its run's recipe; the card's command states where they differ from `defaults`, those of the
+    recipe that it names.
     """
     if path.suffix != ".safetensors":
         raise InputError(f"A posterior's file ends in .safetensors, but {path} does not.")
@@ -31,13 +31,13 @@ def publish(source: str | Path, path: Path, *, recipe: Recipe, defaults: Recipe,
     about = about_posterior(source)
     about["config"] |= {name: Path(about["config"][name]).name for name in _FILES if about["config"].get(name)}
     save_tensors(path, halved(tensors), {**metadata, "about": json.dumps(about)})
-    write_text(path.with_suffix(".md"), _card(path, metadata, about, _flags(about, recipe, defaults), notes))
+    write_text(path.with_suffix(".md"), _card(path, metadata, about, _flags(about, fields, defaults), notes))
 
 
-def _flags(about: dict[str, Any], recipe: Recipe, defaults: Recipe) -> str:
+def _flags(about: dict[str, Any], fields: Fields, defaults: Fields) -> str:
     """The fields in which this training differs from the recipe `defaults`, as flags; a seed is always stated."""
-    usual = dotted(defaults.model_dump(mode="json"))
-    made = recipe.model_dump(mode="json", include={"glimpses", "data"})
+    usual = dotted(defaults)
+    made = {name: fields[name] for name in ("glimpses", "data")}
     flags = f"--seed {about['seed']}"
     for name, value in dotted({**made, "posterior": about["config"]}).items():
         if value != usual.get(name):
