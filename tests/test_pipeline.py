@@ -286,6 +286,17 @@ def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):
     )
 
 
+def test_time_of_a_generator_is_that_of_encoding_its_images_too(monkeypatch):
+    fields = {"latent_channels": 2, "autoencoder_width": 8, "width": 32, "depth": 1, "steps": 2, "seconds": 100}
+    found = tiny(bank__generator="trained", bank__trained=fields)
+    task = load_task(found.data)
+    images = len(task.splits["train"]) - len(task.splits["annotate"])
+    batch, made = min(64, images), min(found.bank.batch, found.bank.count)
+    monkeypatch.setattr(estimates, "_seconds", lambda work, device, times=3: (work(), 1.0)[1])
+    seconds = estimates.bank_seconds(found, task, device=torch.device("cpu"), source=None)
+    assert seconds == pytest.approx(100 + 2 * images / batch + (1 + 10) * found.bank.count / made)
+
+
 def test_a_limit_of_time_that_is_not_set_is_not_noted(finished):
     noted = read_json(finished[0] / "run.json")["bank"]  # as in runs from before there was one
     assert "bank.trained.iterations" in noted

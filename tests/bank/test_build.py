@@ -10,12 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from nogs.bank import BankConfig, TrainedConfig, build_bank, load_bank, verify_bank
 from nogs.bank.config import telling_fields
 from nogs.bank.generators.trained import Trained
 from nogs.bank.generators.training import STATE
 from nogs.data import DataConfig, load_task
+from nogs.recipes import recipe, validated
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
 
@@ -197,6 +199,27 @@ def test_a_generator_is_trained_once_and_fills_the_bank(task, tmp_path, capsys):
     longer = config.model_copy(update={"trained": TINY_GENERATOR.model_copy(update={"seconds": 60.0})})
     with pytest.raises(InputError, match="was trained with other fields or images"):
         build_bank(task, config=longer, folder=tmp_path, device="cpu")
+
+
+def test_seconds_of_a_bank_are_those_of_its_generator_too(task, tmp_path):
+    config = BankConfig(generator="trained", count=40, components=4, duplicate_rms=0, trained=TINY_GENERATOR)
+    build_bank(task, config=config, folder=tmp_path, device="cpu")
+    path = tmp_path / "generator.safetensors"
+    made = Trained.load(path)
+    made.about.update(training_seconds=1000.0, encoding_seconds=200.0)
+    made.save(path)
+    (tmp_path / "done.json").unlink()  # killed after the generator was trained
+    assert 1200 < build_bank(task, config=config, folder=tmp_path, device="cpu")["seconds"] < 1260
+
+
+def test_a_bank_of_fewer_images_than_components_is_refused_at_once():
+    sentence = "bank.count is 100, too few images for bank.components = 256; raise the former or lower the latter"
+    with pytest.raises(ValidationError, match=sentence):
+        BankConfig(count=100)
+    values = recipe("digits").model_dump(mode="json")
+    values["bank"].update(count=100, components=256)
+    with pytest.raises(InputError, match=f"has a mistake: {sentence}.$"):
+        validated(values, source="It")
 
 
 def test_a_generator_from_before_there_was_a_limit_of_time_is_kept(task, tmp_path, capsys):

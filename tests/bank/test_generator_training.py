@@ -120,7 +120,8 @@ def test_killed_training_goes_on_to_the_same_generator(task, taken, monkeypatch,
     resumed = train(task, state=path)
     assert 12 <= taken.taken <= 12 + 2  # only what came after the last saved state is done again
     assert resumed.fingerprint == whole.fingerprint
-    assert {**resumed.about, "training_seconds": 0} == {**whole.about, "training_seconds": 0}
+    no_times = {"training_seconds": 0, "encoding_seconds": 0}
+    assert {**resumed.about, **no_times} == {**whole.about, **no_times}
 
 
 def test_time_before_a_kill_counts(task, taken, monkeypatch, tmp_path):
@@ -134,6 +135,26 @@ def test_time_before_a_kill_counts(task, taken, monkeypatch, tmp_path):
     made = train(task, **limited)
     assert taken.taken == 60
     assert (made.about["flow_iterations"], made.about["training_seconds"]) == (40, 60)
+
+
+@pytest.mark.parametrize(("seconds", "steps_taken", "flow"), [(90, 90, 70), (40, 40, 20), (25, 31, 11), (None, 40, 20)])
+def test_killed_training_goes_on_under_another_limit_of_time(
+    task, taken, monkeypatch, tmp_path, capsys, seconds, steps_taken, flow
+):
+    monkeypatch.setattr(steps, "_SAVED", 0.0)
+    monkeypatch.setattr(steps, "_TOLD", 1)
+    taken.kill = 30  # after 20 steps of the autoencoder and 10 of the flow
+    fields = {"autoencoder_iterations": 100_000, "iterations": 100_000 if seconds else 20, "state": tmp_path / STATE}
+    with pytest.raises(Killed):
+        train(task, seconds=60, **fields)
+    taken.kill = None
+    made = train(task, seconds=seconds, **fields)
+    told = capsys.readouterr().err
+    assert "Going on from iteration 10 of the flow." in told
+    assert "another training" not in told
+    assert (made.about["flow_iterations"], taken.taken) == (flow, steps_taken)
+    assert made.about["training_seconds"] == taken.taken
+    assert made.about["config"]["seconds"] == seconds
 
 
 def test_state_of_another_training_is_left_alone(task, taken, monkeypatch, tmp_path, capsys):

@@ -292,6 +292,17 @@ def test_posterior_and_bank_of_other_splits_are_refused(place, tmp_path, capsys)
     assert "started.safetensors was made for other data or splits than these (0123456789abcdef, not" in err
 
 
+def test_posterior_that_is_not_finished_or_knows_fewer_glimpses_is_refused(place, tmp_path, capsys):
+    (tmp_path / "run" / "posterior").mkdir(parents=True)
+    (tmp_path / "run" / "posterior" / "stage.json").write_text("{}")
+    words = ["annotate", *arguments(place, tmp_path / "run"), "--bank", str(place / "made"), "--attribute", "Male"]
+    assert main(words) == 2
+    assert "is not finished; go on with nogs posterior train, or give --posterior." in capsys.readouterr().err
+    assert annotate(place, tmp_path / "other", "--glimpses", "4") == 2
+    assert "was trained for up to 3 glimpses, not 4; train one with --glimpses 4" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 def test_corrupt_shard_stops_with_a_sentence(place, tmp_path, capsys):
     shutil.copytree(place / "made" / "bank", tmp_path / "bank")
     shard = tmp_path / "bank" / "images" / "00000.npy"

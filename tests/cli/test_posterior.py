@@ -130,6 +130,10 @@ def test_mistake_is_one_sentence(faces, tmp_path, capsys, extra, sentence):
 
 def test_run_without_a_posterior_is_refused(faces, tmp_path, capsys):
     assert main(["posterior", "evaluate", *places(tmp_path, faces)]) == 2
+    err = capsys.readouterr().err
+    assert "The published posterior celeba-hq can't be used: it is for 50 x 50 locations of 16 px glimpses" in err
+    assert "train one with nogs posterior train or give --checkpoint" in err
+    assert main(["posterior", "evaluate", *places(tmp_path, faces), "--published", "None"]) == 2
     assert "holds no posterior; train one with nogs posterior train" in capsys.readouterr().err
 
 

@@ -15,6 +15,7 @@ import nogs.report
 from nogs.cli import main
 from nogs.cli.demo import one_thread
 from nogs.posterior import store
+from nogs.posterior.store import about_posterior
 from nogs.recipes import recipe
 from nogs.runtime.files import read_json
 from nogs.sequences import load
@@ -69,7 +70,7 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     assert main(argv) == 0
     told = capsys.readouterr().out
     assert "--data.image-size 32   (the pictures' shorter sides are" in told
-    assert "--data.glimpse 8   (a quarter of the side, 6% of it)" in told
+    assert "--data.glimpse 8   (a quarter of the side, 6% of the area)" in told
     (said,) = [line for line in told.splitlines() if line.endswith("(as you said)")]
     assert "--posterior.iterations 4 " in said
     assert "1 grey" in told
@@ -214,19 +215,22 @@ def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys,
         "posterior: {iterations: 4, validate_every: 2, width: 16, layers: 1, heads: 2}}"
     )
     argv = ["run", "few.yaml", "--no-estimate", "--device", "cpu", "--until", "posterior", "--out"]
-    assert main([*argv, "trained"]) == 0
-    told = capsys.readouterr().out
-    assert "The published posterior few is not used: There is no posterior 'few'" in told
-    assert "2/6 posterior: learns what glimpses say about the label" in told
+    refused([*argv, "run"], "There is no posterior 'few': published are", capsys)
+    assert main([*argv, "trained", "--published", "None"]) == 0
+    assert "2/6 posterior: learns what glimpses say about the label" in capsys.readouterr().out
     monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
-    published = str(tmp_path / "nogs" / "pretrained" / "few.safetensors")
-    assert main(["posterior", "publish", "trained", "--out", published]) == 0
+    published = tmp_path / "nogs" / "pretrained" / "few.safetensors"
+    assert main(["posterior", "publish", "trained", "--out", str(published)]) == 0
     capsys.readouterr()
-    assert main([*argv, "run"]) == 0
-    assert "2/6 posterior: few, which was trained before; --published None trains one here." in capsys.readouterr().out
-    assert not Path("run/posterior").exists()
-    assert main([*argv, "trained"]) == 0  # a run's own comes first
-    assert "2/6 posterior: done before." in capsys.readouterr().out
+    for told in ("few, which was trained before; --published None trains one here.", "done before."):
+        assert main([*argv, "run"]) == 0
+        assert f"2/6 posterior: {told}" in capsys.readouterr().out
+    assert Path("run/posterior/posterior.safetensors").read_bytes() == published.read_bytes()
+    assert read_json(Path("run/posterior/evaluation.json")) == about_posterior("few")
+    assert main([*argv, "trained"]) == 0
+    assert (
+        "posterior: posterior.kind was 'tokens' and is None" in capsys.readouterr().out
+    )  # another recipe's goes aside
     for flags, why in (
         (["--glimpses", "3"], "The published posterior few is not used: it was trained for up to 2 glimpses, not 3."),
         (["--data.digits-seed", "9"], "The published posterior few is not used: it was trained on other images."),
@@ -238,6 +242,30 @@ def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys,
         told = capsys.readouterr().out
         assert "2/6 posterior: learns what glimpses say about the label" in told
         assert why is None or why in told
+
+
+def test_posterior_that_was_trained_for_a_run_is_its_own(tmp_path, capsys, monkeypatch):
+    fields = "posterior: {iterations: 2, validate_every: 1, width: 16, layers: 1, heads: 2}"
+    (tmp_path / "few.yaml").write_text(
+        f"{{base: digits, name: few, glimpses: 2, data: {{count: 80, annotated: 5}}, {fields}}}"
+    )
+    words = ["few.yaml", "--device", "cpu", "--out", "run"]
+    assert main(["posterior", "train", *words, "--posterior.width", "32"]) == 0
+    before = Path("run/posterior/posterior.safetensors").read_bytes()
+    assert main(["run", *words, "--published", "celeba-hq", "--until", "posterior", "--no-estimate"]) == 0
+    assert "2/6 posterior: done before." in capsys.readouterr().out
+    assert Path("run/posterior/posterior.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("way", ["flag", "file"])
+def test_fields_of_a_posterior_say_that_one_is_trained(tmp_path, capsys, monkeypatch, way):
+    miniature.celeba_hq(tmp_path / "DATA")
+    (tmp_path / "wide.yaml").write_text("{base: celeba-hq, posterior: {width: 64}}")
+    words = ["celeba-hq", "--posterior.width", "64"] if way == "flag" else ["wide.yaml"]
+    monkeypatch.setattr("nogs.pipeline.run_recipe", stop)
+    with pytest.raises(Stopped):
+        main(["run", *words, "--data", "DATA", "--out", "run", "--attribute", "Male", "--no-estimate"])
+    assert "posterior.width is 64, not the published posterior's; so one is trained." in capsys.readouterr().out
 
 
 class Stopped(Exception):

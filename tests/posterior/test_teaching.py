@@ -54,9 +54,9 @@ def single(task, tmp_path):
     return path
 
 
-def trained(task, folder, teacher, **fields):
+def trained(task, folder, teacher, *, glimpses=T, **fields):
     config = QUICK.model_copy(update={"teacher": str(teacher), **fields})
-    return train_posterior(task, config=config, glimpses=T, folder=folder, device="cpu")
+    return train_posterior(task, config=config, glimpses=glimpses, folder=folder, device="cpu")
 
 
 def first_steps(task, folder, teacher, monkeypatch, **fields):
@@ -169,7 +169,7 @@ def test_fold_of_a_task_is_told_by_its_fingerprint(task):
     assert fold_of(task, splits=task.fingerprint, folds=K) is None
 
 
-def test_teacher_of_another_number_of_folds_is_refused(task, teacher, tmp_path):
+def test_teacher_of_another_number_of_folds_is_refused_before_anything_starts(task, teacher, tmp_path, capsys):
     sentence = (
         r"The teacher .*teacher.safetensors is of 3 networks, none of which is known to have left out the same images "
         r"as a network of this posterior; train both with --posterior.folds 3 on the same data and splits, or give "
@@ -177,10 +177,25 @@ def test_teacher_of_another_number_of_folds_is_refused(task, teacher, tmp_path):
     )
     with pytest.raises(InputError, match=sentence):
         trained(task, tmp_path / "run", teacher, folds=2)
-    assert not list((tmp_path / "run").rglob("*.json"))
+    assert not (tmp_path / "run").exists()
     save_posterior(teacher, made(task), task=task)  # does not say on which splits
     with pytest.raises(InputError, match=sentence):
         trained(task, tmp_path / "run", teacher, folds=3)
+    assert "Network 1" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["single", "teacher"])
+@pytest.mark.parametrize("folds", [1, K])
+def test_teacher_for_fewer_glimpses_is_refused(task, tmp_path, request, kind, folds):
+    path = request.getfixturevalue(kind)
+    sentence = (
+        rf"^The teacher {path} was trained for up to {T} glimpses, not the {T + 2} of this posterior; "
+        r"lower --glimpses, or give another --posterior.teacher\.$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        trained(task, tmp_path / "run", path, glimpses=T + 2, folds=folds)
+    assert not (tmp_path / "run").exists()
+    trained(task, tmp_path / "run", path, glimpses=T - 1, folds=folds, iterations=2)
 
 
 @pytest.mark.parametrize("folds", [1, K])

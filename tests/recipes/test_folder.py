@@ -89,6 +89,65 @@ def test_what_the_user_gave_stays_and_the_rest_follows():
     assert choices["data.image_size"].why == choices["bank.generator"].why == "as you said"
 
 
+def test_reasons_are_true_of_what_the_user_gave():
+    _, choices = choose(pictures(124, classes=2, training=1), bank__generator="trained", posterior__iterations="5")
+    told = {field: choice.why for field, choice in choices.items()}
+    assert told["data.glimpse"] == "a quarter of the side, 6% of the area"
+    assert (choices["posterior.batch"].value, told["posterior.batch"]) == (31, "a quarter of the training images")
+    assert (choices["posterior.validate_every"].value, told["posterior.validate_every"]) == (
+        1,
+        "5 validations, of which the best counts",
+    )
+    assert told["bank.trained.width"] == "a small generator, trained in a quarter of an hour"
+    _, choices = choose(pictures(), bank__generator="trained", bank__trained__seconds="6")
+    assert choices["bank.trained.width"].why == "a small generator"
+    assert (choices["bank.trained.seconds"].flag, choices["bank.trained.seconds"].why) == (
+        "--bank.trained.seconds 6",
+        "as you said",
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "given", "rounds"),
+    [
+        (124, {}, 1500 * 31 // 100),  # 24 of the 124 are annotated
+        (124, {"data__annotated": "4"}, 1500 * 31 // 120),
+        (124, {"data__annotated": "100"}, 1500 * 31 // 62),  # at most half of them
+        (124, {"posterior__folds": "4"}, 1500 * 31 // 75),
+        (60, {"data__annotated": "5", "posterior__batch": "80"}, 1500),  # a batch is at most all of them
+    ],
+)
+def test_rounds_are_of_the_images_that_train_a_network(number, given, rounds):
+    _, choices = choose(pictures(number, classes=2, training=1), **given)
+    assert choices["posterior.iterations"].value == 1500
+    assert choices["posterior.iterations"].why == f"{rounds} rounds of the images that train the posterior"
+
+
+@pytest.mark.parametrize("gpu_bytes", [None, 80 * GIB])
+@pytest.mark.parametrize(
+    ("number", "given", "why"),
+    [
+        (40, {}, "no fewer, though it is more than a quarter of the training images"),
+        (40, {"glimpses": 17}, "one image for each number of glimpses"),
+        (400, {}, "a quarter of the training images"),
+    ],
+)
+def test_size_of_a_batch_is_explained(gpu_bytes, number, given, why):
+    _, choices = choose(pictures(number, classes=2, training=1), gpu_bytes, **given)
+    assert choices["posterior.batch"].why == why
+
+
+def test_validations_are_counted():
+    _, choices = choose(pictures(), posterior__iterations="1999")
+    assert (
+        choices["posterior.validate_every"].why == "21 validations, of which the best counts"
+    )  # every 99 and the last
+    _, choices = choose(pictures(), posterior__iterations="1999", posterior__seconds="60")
+    assert choices["posterior.validate_every"].why == "at most 21 validations, of which the best counts"
+    _, choices = choose(pictures(), posterior__iterations="1")
+    assert choices["posterior.validate_every"].why == "one validation, at the end"
+
+
 def test_a_number_of_locations_places_them_evenly():
     found, _ = choose(pictures(), data__grid_count="5")
     assert found.data.grid.shape == (5, 5)

@@ -9,6 +9,7 @@ bank/sources.npy                    the training image that each shows, if the g
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,9 @@ def build_bank(
 ) -> dict[str, Any]:
     """Build the bank of a task into `folder`, or go on with it; returns what `done.json` says about it."""
     where = pick_device(device)
-    folder = Path(folder)
+    folder, training = Path(folder), 0.0
     if config.generator == "trained" and source is None:
-        source = _train(task, config, folder, where)
+        source, training = _train(task, config, folder, where)
     generator = make_generator(config, task=task, source=source, device=where)
     if generator.size != (task.grid.height, task.grid.width):
         raise ValueError(f"The generator makes {generator.size} px, not the task's {task.grid.height} px.")
@@ -82,6 +83,7 @@ def build_bank(
             _write_sources(task, generator, folder)
         return about
     stage.begin()
+    began = time.monotonic()
     check = Duplicates.of(task, rms=config.duplicate_rms, device=where)
     images: Images
     if config.keep == "images":
@@ -115,6 +117,7 @@ def build_bank(
         explained_variance=round(pca.explained, 5),
         task=task.fingerprint,
         config=config.model_dump(mode="json"),
+        seconds=round(training + time.monotonic() - began, 3),
     )
     return dict(read_json(folder / "done.json"))
 
@@ -181,8 +184,9 @@ def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None
     return problems
 
 
-def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -> Path:
-    """The generator trained here on the images that it may see; one that is there with the same fields is kept."""
+def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -> tuple[Path, float]:
+    """The generator trained here on the images that it may see, and the seconds that it took; one that is there with
+    the same fields is kept."""
     from nogs.bank.generators.trained import Trained
     from nogs.bank.generators.training import STATE, train_generator
 
@@ -192,11 +196,17 @@ def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -
         about = Trained.load(path).about
         same = TrainedConfig.model_validate(about["config"]) == config.trained
         if same and about["ids"] == [task.ids[row] for row in rows]:
-            return path
+            return path, _training_seconds(about)
         raise InputError(f"{path} was trained with other fields or images; choose another folder or delete it.")
-    train_generator(task, rows, config=config.trained, seed=config.seed, device=device, state=state).save(path)
+    made = train_generator(task, rows, config=config.trained, seed=config.seed, device=device, state=state)
+    made.save(path)
     state.unlink(missing_ok=True)
-    return path
+    return path, _training_seconds(made.about)
+
+
+def _training_seconds(about: dict[str, Any]) -> float:
+    # a file from before these were noted says nothing of them
+    return float(about.get("training_seconds", 0.0) + about.get("encoding_seconds", 0.0))
 
 
 def _write_images(generator: Generator, check: Duplicates, config: BankConfig, folder: Path) -> Shards:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -75,6 +75,15 @@ class BankConfig(BaseModel):
     latent: int = Field(512, ge=1)
     """exported: numbers that the module takes, drawn from N(0, 1); it gives [n, 3, H, W] in -1..1."""
     trained: TrainedConfig = TrainedConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.count <= self.components:
+            raise ValueError(
+                f"bank.count is {self.count}, too few images for bank.components = {self.components}; raise the former "
+                "or lower the latter."
+            )
+        return self
 
 
 def telling_fields(config: BankConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe, published
+from nogs.cli.flags import OptionalFolder, TaskArgs, find_source, parse_with_recipe
 from nogs.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ def annotate(argv: list[str]) -> None:
     from nogs.design.sharing import share
     from nogs.design.tools import bank_folder, check_leaks, check_sources, unseen
     from nogs.posterior.store import find_posterior, identity, load_posterior
-    from nogs.posterior.training import FILE
     from nogs.runtime.executors import LocalExecutor
     from nogs.runtime.files import read_json
     from nogs.runtime.fingerprint import file_digest, fingerprint
@@ -77,11 +76,15 @@ def annotate(argv: list[str]) -> None:
     task = args.load(recipe)
     ids = chosen_images(args.images, task)
     attributes = chosen_attributes(args.attribute, task)
-    own = args.out / "posterior" / FILE
-    source = args.posterior or (str(own) if own.is_file() else published(recipe, task))
+    source = find_source(recipe, task, given=args.posterior, run=args.out, flag="--posterior")
     if source is None:
         raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --posterior.")
     opened = load_posterior(source, task=task)  # one of another task is refused here, before anything is written
+    if opened.glimpses < recipe.glimpses:
+        raise InputError(
+            f"The posterior {source} was trained for up to {opened.glimpses} glimpses, not {recipe.glimpses}; train "
+            f"one with --glimpses {recipe.glimpses}, or give another --posterior."
+        )
     bank = bank_folder(args.bank or args.out)
     check_sources(opened, bank=bank)
     if not args.unchecked:

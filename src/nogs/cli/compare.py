@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, parse, parse_with_recipe, published
+from nogs.cli.flags import OptionalFolder, TaskArgs, find_source, parse, parse_with_recipe
 from nogs.cli.train import Method
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json, write_text
@@ -191,10 +191,8 @@ def _heuristic(args: CompareRecipeArgs, recipe: Recipe, task: Task, methods: Seq
     if (kept / FILE).is_file():
         return kept
     from nogs.cli.heuristic import draw, make_map
-    from nogs.posterior.training import FILE as POSTERIOR
 
-    own = args.out / "posterior" / POSTERIOR
-    posterior = args.posterior or (str(own) if own.is_file() else published(recipe, task))
+    posterior = find_source(recipe, task, given=args.posterior, run=args.out, flag="--posterior")
     if posterior is None:
         return None  # the method says what it lacks and how to make it
     bank = args.bank or (args.out / "bank" if (args.out / "bank" / "done.json").is_file() else None)

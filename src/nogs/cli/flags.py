@@ -104,12 +104,36 @@ def parse_with_recipe(
     return both.args, validated(both.recipe, source=f"Recipe {base.name!r} with these flags", spell=_flag)
 
 
-def published(recipe: Recipe, task: Task) -> str | None:
-    """The recipe's published posterior, where it has one that fits the task."""
-    from nogs.posterior.store import misfit
+def find_source(recipe: Recipe, task: Task, *, given: str | None, run: Path | None, flag: str) -> str | None:
+    """The posterior that a command asks: the given one, the run's own, or the recipe's published one if there is one.
 
+    One whose training is not finished, or that does not fit, is refused; `flag` names another.
+    """
+    from nogs.posterior.store import misfit
+    from nogs.posterior.training import FILE
+    from nogs.runtime.progress import say
+
+    if given is not None:
+        return given
+    if run is not None:
+        own = run / "posterior" / FILE
+        if own.is_file():
+            return str(own)
+        if (own.parent / "stage.json").is_file():
+            raise InputError(
+                f"The training of the posterior in {own.parent} is not finished; go on with nogs posterior train, or "
+                f"give {flag}."
+            )
     name = recipe.published
-    return None if name is None or misfit(name, task, glimpses=recipe.glimpses) else name
+    if name is None:
+        return None
+    why = misfit(name, task, glimpses=recipe.glimpses)
+    if why is not None:
+        raise InputError(
+            f"The published posterior {name} can't be used: {why}; train one with nogs posterior train or give {flag}."
+        )
+    say(f"Asking the published posterior {name}.")
+    return name
 
 
 def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, parse_with_recipe, published
+from nogs.cli.flags import OptionalFolder, TaskArgs, find_source, parse_with_recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json
 
@@ -138,7 +138,7 @@ def make_map(
 
     The validation images never trained the posterior, and no label of theirs is used.
     """
-    posterior = posterior or published(recipe, task)
+    posterior = find_source(recipe, task, given=posterior, run=None, flag="--posterior")
     if posterior is None:
         raise InputError(
             f"The heuristic needs a posterior: train one with nogs posterior train {recipe.name} --out RUN, and give "

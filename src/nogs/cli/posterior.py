@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, parse, parse_with_recipe
+from nogs.cli.flags import OptionalFolder, TaskArgs, find_source, parse, parse_with_recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
 
@@ -36,7 +36,7 @@ class EvaluateArgs(TaskArgs):
     out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
     """Folder of the run; evaluation-SPLIT.json and evaluation-SPLIT.png go into RUN/posterior."""
     checkpoint: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """A posterior's file, or the name of a published one; by default the run's own."""
+    """A posterior's file, or the name of a published one; by default the run's own, or the recipe's published one."""
     split: Literal["validation", "test", "annotate"] = "test"
     """Images to look at."""
     sequences: OptionalFolder = None
@@ -117,15 +117,13 @@ def evaluate(argv: list[str]) -> None:
     from nogs.posterior.outcome import write_figure
     from nogs.posterior.queries import fixed_pixels, resident
     from nogs.posterior.store import load_posterior
-    from nogs.posterior.training import FILE
     from nogs.runtime.device import pick_device, versions
 
-    own = args.out / "posterior" / FILE
-    if args.checkpoint is None and not own.is_file():
-        raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --checkpoint.")
     device = pick_device(args.device)
     task = args.load(recipe)
-    source = args.checkpoint or str(own)
+    source = find_source(recipe, task, given=args.checkpoint, run=args.out, flag="--checkpoint")
+    if source is None:
+        raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --checkpoint.")
     calibrated = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
     raw = uncalibrated(calibrated, precision=recipe.posterior.precision)
     variables = None if args.attribute is None else [task.attribute(args.attribute)]

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from nogs.recipes.folder import Choice
 
 _DESCRIPTION = (
-    "Do all stages of a recipe: prepare the data, train the posterior, build the bank, find near-optimal glimpse "
-    "sequences for some training images, train hard-attention networks with and without them, and write a report. What "
-    "is done is skipped, what was stopped goes on, and what was made with other settings is made again; a line says so."
+    "Do all stages of a recipe: prepare the data, train the posterior or take a published one, build the bank, find "
+    "near-optimal glimpse sequences for some training images, train hard-attention networks with and without them, and "
+    "write a report. What is done is skipped, what was stopped goes on, and what was made with other settings is made "
+    "again; a line says so."
 )
 
 
@@ -63,9 +64,23 @@ def run(argv: list[str]) -> None:
         args, recipe = parse_for_folder(argv)
     else:
         args, recipe = parse_with_recipe(RunArgs, argv, prog="nogs run", description=_DESCRIPTION)
-        if any(flag.startswith("--posterior.") for flag in argv):  # of one that is trained
-            recipe = recipe.model_copy(update={"published": None})
+        recipe = _trained_here(args, recipe)
     follow(args, recipe)
+
+
+def _trained_here(args: RunArgs, recipe: Recipe) -> Recipe:
+    """The recipe without its published posterior, where fields say how one is to be trained."""
+    from nogs.recipes import recipe as read_recipe
+
+    usual = read_recipe(recipe.data.kind)
+    if args.checkpoint is not None or recipe.published is None or recipe.published != usual.published:
+        return recipe
+    before, now = (dotted(one.posterior.model_dump()) for one in (usual, recipe))
+    for name in before:
+        if name not in ("precision", "save_every") and before[name] != now[name]:
+            tell(f"posterior.{name} is {now[name]!r}, not the published posterior's; so one is trained.")
+            return recipe.model_copy(update={"published": None})
+    return recipe
 
 
 def follow(args: RunArgs, recipe: Recipe) -> None:

@@ -51,8 +51,8 @@ class DesignConfig(BaseModel):
     images: int = Field(32, ge=1)
     """Images annotated together, a block: the piece of work that is done by one worker and lost by a crash."""
     batch: int | None = Field(None, ge=64)
-    """Evaluations of the posterior at once, always so many; by default 12,288 on a GPU and 512 elsewhere, for a cnn in
-    parts of 2,048 and 64; of K cross-fitted networks each is asked a K-th of it at once."""
+    """Evaluations of the posterior at once, always so many; by default 12,288 on a GPU and 512 elsewhere, where more
+    are not taken, for a cnn in parts of 2,048 and 64; of K cross-fitted networks each is asked a K-th of it at once."""
     compile: bool = False
     """Compile the posterior (torch.compile); worth its minute for long work on a GPU."""
 
@@ -64,4 +64,6 @@ class DesignConfig(BaseModel):
 
     def batch_on(self, device_type: str) -> int:
         """Evaluations at once on a kind of device."""
-        return self.batch or (3 << 12 if device_type == "cuda" else 512)
+        if device_type == "cuda":
+            return self.batch or 3 << 12
+        return min(self.batch or 512, 512)

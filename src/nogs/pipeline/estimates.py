@@ -15,6 +15,7 @@ import torch
 
 from nogs.attention.cohort import Member
 from nogs.bank.generators import Generator, make_generator
+from nogs.bank.leaks import held_out
 from nogs.data.catalogue import Catalogue
 from nogs.data.images import decode
 from nogs.data.task import Task
@@ -66,16 +67,21 @@ def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> fl
 
 
 def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, source: Path | None) -> float | None:
-    """Generating the images and fitting their components, after the time that the generator's training may take; how
-    long a training without a limit takes can't be told."""
+    """Generating the images and fitting their components, after the time that the generator's training may take and
+    that of encoding its images; how long a training without a limit takes can't be told."""
     config, training = recipe.bank, 0.0
     if config.generator == "trained" and source is None:
         from nogs.bank.generators.trained import Trained
 
         if config.trained.seconds is None:
             return None
-        training, size = config.trained.seconds, (task.grid.height, task.grid.width)
-        generator: Generator = Trained.untrained(config.trained, size=size, device=device)
+        size, images = (task.grid.height, task.grid.width), len(set(task.splits["train"]) - held_out(task))
+        untrained = Trained.untrained(config.trained, size=size, device=device)
+        batch = torch.zeros(min(64, max(1, images)), 3, *size, device=device)
+        with torch.no_grad(), untrained.precision.active():
+            encoding = _seconds(lambda: untrained.autoencoder.encode(batch), device, times=1) / len(batch)
+        training = config.trained.seconds + 2 * encoding * images  # each one and its mirror image
+        generator: Generator = untrained
     else:
         generator = make_generator(config, task=task, source=source, device=device)
     number = min(config.batch, config.count, generator.count or config.count)

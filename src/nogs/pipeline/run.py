@@ -79,13 +79,18 @@ class _Run(Work):
 
     def _posterior(self) -> Path:
         """What do glimpses say about the label?"""
+        from nogs.posterior.outcome import adopt
         from nogs.posterior.training import train_posterior
 
         folder, config = self.run / "posterior", self.recipe.posterior
         if self.ready is not None:
-            self.ledger.enter("posterior", {"file": digest_of(self.ready)})
-            own = "" if self.settings.posterior else "; --published None trains one here"
-            self.tell(f"{self.head}: {self.ready}, which was trained before{own}.")
+            self.enter("posterior", {"file": digest_of(self.ready)})
+            if not self.skipped(folder):
+                own = "" if self.settings.posterior else "; --published None trains one here"
+                self.tell(f"{self.head}: {self.ready}, which was trained before{own}.")
+                found = adopt(self.ready, Path(self.posterior_file()), task=self.task)
+                if "tables" in found:
+                    self.tell(f"  {_scores(found)}")
             return folder
         fields = config.model_dump(mode="json", exclude={"save_every"})
         self.enter("posterior", {"posterior": fields, **self.common()})
@@ -103,11 +108,7 @@ class _Run(Work):
                 data=self.settings.data,
             )
         found = read_json(folder / "evaluation.json")
-        last = found["tables"]["test, calibrated"][-1]
-        self.tell(
-            f"  after {last['glimpses']} glimpses at random places it is right on {last['accuracy']:.1%} of the test "
-            f"images, its cross-entropy {last['cross_entropy']:.2f} nats ({found['training_seconds']:.0f} s)"
-        )
+        self.tell(f"  {_scores(found)} ({found['training_seconds']:.0f} s)")
         return folder
 
     def _bank(self) -> Path:
@@ -159,7 +160,7 @@ class _Run(Work):
         from nogs.design.annotation import annotate, close_tools
         from nogs.design.confidence import sentence
         from nogs.design.tools import check_leaks
-        from nogs.posterior.store import find_posterior, identity, load_posterior
+        from nogs.posterior.store import identity, load_posterior
         from nogs.runtime.executors import LocalExecutor
 
         recipe, task, ids = self.recipe, self.task, self.task.splits["annotate"]
@@ -170,7 +171,7 @@ class _Run(Work):
         check_leaks(task, posterior=source, bank=bank)
         load_posterior(source, task=task)  # one of another task is refused here
         tools, workers = self.tools(source), self.settings.workers or self.places(len(ids))
-        digest, bank_mark = file_digest(find_posterior(source)), read_json(bank / "done.json")["fingerprint"]
+        digest, bank_mark = file_digest(source), read_json(bank / "done.json")["fingerprint"]
         for attribute in self.attributes:
             folder = home / (attribute or "")
             if not self.skipped(folder):
@@ -197,7 +198,7 @@ class _Run(Work):
                 seed=recipe.seed,
                 executor=LocalExecutor(workers),
                 provenance={
-                    "posterior": find_posterior(source).stem,
+                    "posterior": read_json(self.run / "posterior" / "done.json").get("source", "posterior"),
                     "posterior_digest": digest,
                     "posterior_identity": identity(source),
                     "bank": bank_mark,
@@ -289,3 +290,12 @@ class _Run(Work):
         page = write_report([self.run], task=self.task, device=self.settings.device)
         self.tell(f"{self.head}: {page}")
         return page
+
+
+def _scores(about: dict[str, Any]) -> str:
+    """What a posterior's tables end with."""
+    last = about["tables"]["test, calibrated"][-1]
+    return (
+        f"after {last['glimpses']} glimpses at random places it is right on {last['accuracy']:.1%} of the test images, "
+        f"its cross-entropy {last['cross_entropy']:.2f} nats"
+    )

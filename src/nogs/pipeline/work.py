@@ -94,15 +94,18 @@ class Work:
         self.tell(f"{self.head}: {what}{f'; {time}' if self.settings.estimate else ''}.")
 
     def posterior_file(self) -> str:
-        """The posterior that is used: the one that was given, the recipe's published one, or the run's own."""
-        return self.ready or str(self.run / "posterior" / FILE)
+        """The posterior of this run, trained here or a copy."""
+        return str(self.run / "posterior" / FILE)
 
     @cached_property
     def ready(self) -> str | None:
-        """A posterior that need not be trained: given, or published and fit, unless the run has its own."""
-        published = self.recipe.published
-        if self.settings.posterior or published is None or (self.run / "posterior" / "stage.json").is_file():
+        """A posterior that need not be trained: given, published and fit, or lying there from nogs posterior train."""
+        published, own = self.recipe.published, self.posterior_file()
+        if self.settings.posterior or published is None:
             return self.settings.posterior
+        entry = self.ledger.entries.get("posterior")
+        if (self.run / "posterior" / "done.json").is_file() and entry in (None, {"file": digest_of(own)}):
+            return own
         why = misfit(published, self.task, glimpses=self.recipe.glimpses)
         if why is not None:
             self.tell(f"The published posterior {published} is not used: {why}.")

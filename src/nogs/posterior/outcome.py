@@ -20,10 +20,12 @@ from nogs.posterior.evaluation import Row, evaluate, figure
 from nogs.posterior.labels import label_table
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.queries import fixed_pixels, resident
-from nogs.posterior.store import save_posterior
+from nogs.posterior.store import about_posterior, find_posterior, load_posterior, save_posterior
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_bytes, write_json
+from nogs.runtime.fingerprint import file_digest, fingerprint
+from nogs.runtime.stage import Stage
 
 if TYPE_CHECKING:
     from nogs.posterior.training import Trainer
@@ -139,8 +141,27 @@ def _tables(
     return tables
 
 
+def adopt(source: str, path: Path, *, task: Task) -> dict[str, Any]:
+    """Copy a trained posterior to `path`, with evaluation.json and posterior.png beside it; what is known about it."""
+    file = find_posterior(source)
+    load_posterior(source, task=task)  # one of another task is refused
+    stage = Stage(path.parent, name="posterior", fingerprint=fingerprint("adopted", file_digest(file)))
+    stage.check_folder()
+    stage.begin()
+    write_bytes(path, file.read_bytes())
+    about = about_posterior(source)
+    if "tables" in about:
+        _tell(path, task=task, about=about)
+    stage.finish(source=file.stem)
+    return about
+
+
 def _write(path: Path, posterior: NetworkPosterior | CrossFitted, *, task: Task, about: dict[str, Any]) -> None:
     save_posterior(path, posterior, task=task, about=about)
+    _tell(path, task=task, about=about)
+
+
+def _tell(path: Path, *, task: Task, about: dict[str, Any]) -> None:
     write_json(path.with_name("evaluation.json"), about)
     title = f"posterior of {task.name} at random locations"
     write_figure(path.with_name("posterior.png"), about["tables"], title=title)

@@ -132,13 +132,14 @@ def trained_elsewhere(name_or_path: str | Path, task: Task) -> list[str]:
 
 
 def misfit(name: str, task: Task, *, glimpses: int) -> str | None:
-    """Why a published posterior can't be used for a task, in a few words; None if it can."""
-    try:
-        known = load_posterior(name, task=task).glimpses
-    except InputError as error:
-        return str(error).rstrip(".")
-    if known < glimpses:
-        return f"it was trained for up to {known} glimpses, not {glimpses}"
+    """Why a published posterior can't be used for a task, in a few words; None if it can. No such name is refused."""
+    known = load_posterior(name)
+    if known.space != task.space:
+        return f"it knows {_labels(known.space)}, but the task {task.name!r} has {_labels(task.space)}"
+    if known.grid != task.grid:
+        return f"it is for {_describe(known.grid)}, but the task {task.name!r} has {_describe(task.grid)}"
+    if known.glimpses < glimpses:
+        return f"it was trained for up to {known.glimpses} glimpses, not {glimpses}"
     return "it was trained on other images" if trained_elsewhere(name, task) else None
 
 

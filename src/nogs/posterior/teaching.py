@@ -15,7 +15,7 @@ from torch import Tensor
 from nogs.data.task import Task
 from nogs.glimpse.changes import Changes
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.crossfit import CrossFitted, fold_of, marks_task
+from nogs.posterior.crossfit import CrossFitted, fold_of, fold_task, marks_task
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.store import load_posterior, trained_elsewhere
 from nogs.runtime import progress
@@ -36,16 +36,10 @@ class Teacher:
         found = load_posterior(source, task=task, device=device, precision=precision)
         if isinstance(found, NetworkPosterior):
             return cls((found,))
-        folds = len(found.members)
-        fold = fold_of(task, splits=found.splits, folds=folds)
+        fold = _common_fold(found, source, task)
         if fold is not None:
             return cls((found.members[fold],))
-        if found.splits != task.fingerprint:
-            raise InputError(
-                f"The teacher {source} is of {folds} networks, none of which is known to have left out the same images "
-                f"as a network of this posterior; train both with --posterior.folds {folds} on the same data and "
-                "splits, or give another --posterior.teacher."
-            )
+        folds = len(found.members)
         member_of = torch.full((len(task.ids),), folds)
         rows = torch.from_numpy(task.rows("posterior"))
         member_of[rows] = torch.arange(len(rows)) % folds
@@ -83,8 +77,9 @@ class Teacher:
         return answers[self.member_of[index], torch.arange(len(index), device=index.device)]
 
 
-def check_teacher(config: PosteriorConfig, *, task: Task) -> None:
-    """Refuse a teacher of other data or splits than the whole task's; say so where it knows what a fold leaves out."""
+def check_teacher(config: PosteriorConfig, *, task: Task, glimpses: int) -> None:
+    """Refuse a teacher for fewer glimpses, or of other data, splits or folds than the whole task's; say so where it
+    knows what a fold leaves out."""
     if config.teacher is None:
         return
     found = load_posterior(config.teacher, task=task)
@@ -95,8 +90,28 @@ def check_teacher(config: PosteriorConfig, *, task: Task) -> None:
                 f"{task.fingerprint}), so it may know images to validate or to annotate; train it again on these, or "
                 "give another --posterior.teacher."
             )
-    if config.folds > 1 and not isinstance(found, CrossFitted):
+    if found.glimpses < glimpses:
+        raise InputError(
+            f"The teacher {config.teacher} was trained for up to {found.glimpses} glimpses, not the {glimpses} of this "
+            "posterior; lower --glimpses, or give another --posterior.teacher."
+        )
+    if isinstance(found, CrossFitted):
+        _common_fold(found, config.teacher, task if config.folds == 1 else fold_task(task, fold=0, folds=config.folds))
+    elif config.folds > 1:
         progress.say(
             f"The teacher {config.teacher} may have seen the images that each network leaves out; to avoid that, train "
             f"it with --posterior.folds {config.folds} too."
         )
+
+
+def _common_fold(found: CrossFitted, source: str, task: Task) -> int | None:
+    """Which network of a teacher left out the same images as this fold of a task; None for the whole task."""
+    folds = len(found.members)
+    fold = fold_of(task, splits=found.splits, folds=folds)
+    if fold is None and found.splits != task.fingerprint:
+        raise InputError(
+            f"The teacher {source} is of {folds} networks, none of which is known to have left out the same images "
+            f"as a network of this posterior; train both with --posterior.folds {folds} on the same data and "
+            "splits, or give another --posterior.teacher."
+        )
+    return fold

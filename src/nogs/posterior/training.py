@@ -71,7 +71,7 @@ def train_posterior(
     stage.check_folder()
     chosen = pick_device(device)
     if above is None and not stage.done:
-        check_teacher(config, task=task)
+        check_teacher(config, task=task, glimpses=glimpses)
     if stage.done:
         progress.say("The posterior is trained already.")
     elif config.folds > 1:

@@ -71,7 +71,8 @@ class Choice:
         if isinstance(self.value, bool):
             head, dot, tail = name.rpartition(".")
             return f"--{name}" if self.value else f"--{head}{dot}no-{tail}"
-        return f"--{name} {self.value}"
+        whole = isinstance(self.value, float) and self.value.is_integer()
+        return f"--{name} {int(self.value) if whole else self.value}"
 
 
 class _Choices:
@@ -91,6 +92,10 @@ class _Choices:
             value, why = self.given[field], "as you said"
         self.made.append(Choice(field, value, why))
         return value
+
+    def free(self, *fields: str) -> bool:
+        """Whether the user has said nothing about any of these fields, or of the parts of the recipe that they name."""
+        return not any(name == field or name.startswith(f"{field}.") for name in self.given for field in fields)
 
     def __getitem__(self, field: str) -> Any:
         return next(choice.value for choice in self.made if choice.field == field)
@@ -150,7 +155,9 @@ def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[in
         elif room[-1] < min(side, sizes[-1]):
             why += "; all images are kept in the GPU's memory"
     size = pick("data.image_size", fitting[-1], why)
-    glimpse = pick("data.glimpse", max(2, size // 4), f"a quarter of the side, {(size // 4) ** 2 / size**2:.0%} of it")
+    quarter = max(2, size // 4)
+    share = f"{'about ' if 4 * quarter != size else ''}a quarter of the side, {quarter**2 / size**2:.0%} of the area"
+    glimpse = pick("data.glimpse", quarter, share)
     if count := pick.given.get("data.grid_count"):
         pick("data.grid_count", count, "")
         pick("data.grid_spacing", None, "the locations are placed evenly")
@@ -158,7 +165,8 @@ def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[in
         part = 2 if gpu_bytes is None else 4
         spacing = max(1, glimpse // part)
         count = (size - glimpse) // spacing + 1
-        why = f"{'half' if part == 2 else 'a quarter of'} a glimpse: {count} x {count} locations"
+        about = "about " if part * spacing != glimpse else ""
+        why = f"{about}{'half' if part == 2 else 'a quarter of'} a glimpse: {count} x {count} locations"
         spacing = pick("data.grid_spacing", spacing, why)
         count = (size - glimpse) // max(1, spacing) + 1
     return glimpse, count**2
@@ -170,32 +178,67 @@ def _least_batch(pick: _Choices) -> int:
     return int(max(known["glimpses"], known.get("posterior.train_glimpses") or 0)) + 1
 
 
+def _batch(pick: _Choices, survey: Survey, *, most: int, why: str) -> int:
+    """Images in a batch of the posterior: a quarter of the training images, but not too few or more than `most`."""
+    quarter, least = survey.training // 4, _least_batch(pick)
+    batch = min(most, max(16, quarter))
+    if batch < least:
+        batch, why = least, "one image for each number of glimpses"
+    elif batch == 16 > quarter:
+        why = "no fewer, though it is more than a quarter of the training images"
+    elif batch < most:
+        why = "a quarter of the training images"
+    return int(pick("posterior.batch", batch, why))
+
+
+def _iterations(pick: _Choices, survey: Survey, iterations: int) -> int:
+    """Iterations of the posterior, told as rounds of the images that train one of its networks."""
+    images = max(1, survey.training - min(pick["data.annotated"], survey.training // 2))
+    folds = pick.given.get("posterior.folds", 1)
+    images -= images // folds if folds > 1 else 0
+    rounds = iterations * min(pick["posterior.batch"], images) // max(1, images)
+    why = f"{_most(pick)}{rounds} rounds of the images that train the posterior"
+    return int(pick("posterior.iterations", iterations, why))
+
+
+def _validations(pick: _Choices, iterations: int, *, number: int) -> None:
+    """About that `number` of validations; there are no more than iterations."""
+    every = max(1, iterations // number)
+    count = -(-iterations // every)
+    why = f"{_most(pick)}{count} validations, of which the best counts" if count > 1 else "one validation, at the end"
+    pick("posterior.validate_every", every, why)
+
+
+def _most(pick: _Choices) -> str:
+    return "" if pick.given.get("posterior.seconds") is None else "at most "
+
+
 def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     """Networks and numbers for which two cores need less than an hour."""
     pick("glimpses", 4, "each one more is one more search for every annotated image")
     pick("data.annotated", min(400, survey.training // 5), "images that get a sequence; the others train the posterior")
     pick("posterior.train_glimpses", 8, "with more glimpses than are asked for, small networks learn sooner")
-    batch = max(min(128, max(16, survey.training // 4)), _least_batch(pick))
-    batch = pick("posterior.batch", batch, "as much as a core does at once")
-    epochs = 150 * survey.training // batch
-    iterations = min(max(1500, epochs), 6000)
-    rounds = f"{iterations * batch // survey.training} rounds of the training images"
-    iterations = pick("posterior.iterations", iterations, rounds)
-    network = "a small network over one token a glimpse"
+    batch = _batch(pick, survey, most=128, why="as much as a core does at once")
+    iterations = _iterations(pick, survey, min(max(1500, 150 * survey.training // batch), 6000))
+    network = "a small network"
     pick("posterior.stem", "conv", network)
-    pick("posterior.token", glimpse, network)
+    pick("posterior.token", glimpse, "one token a glimpse")
     pick("posterior.width", 96, network)
     pick("posterior.layers", 3, network)
     pick("posterior.heads", 4, network)
     pick("posterior.learning_rate", 1e-3 if pick.given.get("posterior.kind") == "cnn" else 4e-3, network)
-    pick("posterior.warmup", iterations // 20, network)
-    pick("posterior.validate_every", max(1, iterations // 20), "20 validations, of which the best counts")
+    pick("posterior.warmup", iterations // 20, "a twentieth of the iterations")
+    _validations(pick, iterations, number=20)
     generator = pick("bank.generator", "training-images", "a generator wants a GPU; --bank.generator trained makes one")
     trained = generator == "trained"
     count = pick("bank.count", 4_000 if trained else 10_000, "a core makes so many in a few minutes")
-    pick("bank.components", min(128, count // 4), "enough for a proposal, whose pixels are compared afterwards")
+    pick("bank.components", max(1, min(128, count // 4)), "enough for a proposal, whose pixels are compared afterwards")
     if trained:
-        small = "a small generator, trained in a quarter of an hour"
+        small = "a small generator"
+        if pick.free("bank.trained") and pick["data.image_size"] <= _SIZES["cpu"][-1]:
+            small += ", trained in a quarter of an hour"
+        elif not pick.free("bank.trained.seconds"):
+            pick("bank.trained.seconds", None, "")
         pick("bank.trained.autoencoder_width", 16, small)
         pick("bank.trained.autoencoder_iterations", 1_500, small)
         pick("bank.trained.width", 128, small)
@@ -219,18 +262,20 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     """Networks and numbers that keep a GPU busy for minutes to an hour."""
     pick("glimpses", 5, "as in the paper")
     pick("data.annotated", min(1_000, survey.training // 5), "images that get a sequence; others train the posterior")
-    batch = max(min(512, max(16, survey.training // 4)), _least_batch(pick))
-    batch = pick("posterior.batch", batch, "keeps the GPU busy")
-    iterations = min(max(4_000, 60 * survey.training // batch), 40_000)
-    rounds = f"{iterations * batch // survey.training} rounds of the training images"
-    iterations = pick("posterior.iterations", iterations, rounds)
+    batch = _batch(pick, survey, most=512, why="keeps the GPU busy")
+    iterations = _iterations(pick, survey, min(max(4_000, 60 * survey.training // batch), 40_000))
     pick("posterior.stem", "conv", "convolutions see edges sooner than one matrix")
-    pick("posterior.token", max(1, glimpse // 2) if glimpse % 2 == 0 else glimpse, "four tokens a glimpse")
-    pick("posterior.width", 384, "a network of some 10 million weights")
-    pick("posterior.layers", 6, "a network of some 10 million weights")
-    pick("posterior.heads", 6, "a network of some 10 million weights")
+    halved = glimpse % 2 == 0
+    pick(
+        "posterior.token", glimpse // 2 if halved else glimpse, f"{'four tokens' if halved else 'one token'} a glimpse"
+    )
+    own = not pick.free("posterior.width", "posterior.layers", "posterior.kind")
+    network = f"{'as for ' if own else ''}a network of some 10 million weights"
+    pick("posterior.width", 384, network)
+    pick("posterior.layers", 6, network)
+    pick("posterior.heads", 6, network)
     pick("posterior.warmup", min(500, iterations // 8), "iterations in which the step size rises")
-    pick("posterior.validate_every", max(1, iterations // 40), "40 validations, of which the best counts")
+    _validations(pick, iterations, number=40)
     few = survey.training < 2_000
     why = f"{survey.training:,} training images are too few to train a generator" if few else "trained on these images"
     generator = pick("bank.generator", "training-images" if few else "trained", why)
@@ -239,7 +284,8 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
         many = survey.training >= 20_000
         time = f"ten minutes for {survey.training:,} images" if many else "two to three minutes of training"
         pick("bank.trained.seconds", 600 if many else 150, f"{time}; at most a third of it is the autoencoder's")
-        narrow = "22 million weights, so that many steps fit in this time"
+        own = not pick.free("bank.trained.width", "bank.trained.depth")
+        narrow = f"{'a narrow generator' if own else '22 million weights'}, so that many steps fit in this time"
         pick("bank.trained.width", 384, narrow)
         pick("bank.trained.depth", 8, narrow)
         pick("bank.batch", 512, "images generated together keep the GPU busy")

@@ -37,7 +37,7 @@ class Recipe(BaseModel):
     glimpses: int = Field(default=5, ge=1, description="T: how many glimpses are taken of an image.")
     published: str | None = Field(
         default=None,
-        description="A published posterior that is used where a run has none of its own; None: one is trained.",
+        description="A published posterior, in place of one that is trained, where it fits the data; None: none.",
     )
     data: DataConfig
     posterior: PosteriorConfig = PosteriorConfig()

@@ -1,11 +1,12 @@
 """Training of a bank's own generator: first the autoencoder, then the flow between noise and its latent maps.
 
 A killed training goes on from its last saved state to the same result: batches and noise are functions of the
-iteration, and everything else is in the state.
+iteration, and everything else is in the state. The limit of time may be another one by then.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -43,13 +44,15 @@ def train_generator(
 ) -> Trained:
     """Train on these rows of a task; a held-out image among them is refused.
 
-    The file `state`, if it is of the same training, is gone on from, and is written every minute.
+    The file `state`, if it is of the same training but for its limit of time, is gone on from; it is written every
+    minute.
     """
     ids = [task.ids[row] for row in rows]
     refuse_ids(ids, task, what="The training set of the generator")
     device, size = torch.device(device), (task.grid.height, task.grid.width)
     precision = pick_precision("auto", device)
-    done = Done(state, mark=fingerprint("generator", config, ids, task.fingerprint, seed))
+    fields = config.model_dump(mode="json", exclude={"seconds"})
+    done = Done(state, mark=fingerprint("generator", fields, ids, task.fingerprint, seed))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(streams.key(seed, "trained generator"))
         autoencoder, flow = networks(config, size)
@@ -59,7 +62,9 @@ def train_generator(
         if done.stage == "autoencoder":
             _train_autoencoder(autoencoder, images, config, seed, precision, done)
         done.restore("autoencoder", autoencoder.state_dict())
+        began = time.monotonic()
         latents = _latents(autoencoder, images, config.latent_channels, precision)
+        encoding = time.monotonic() - began
         del images  # on a GPU their room may be needed
         scale = latents.std((0, 2, 3), keepdim=True).clamp_min(1e-6)[0]
         latents /= scale
@@ -74,6 +79,7 @@ def train_generator(
         "flow_loss": round(loss, 5),
         "flow_iterations": done.iteration,
         "training_seconds": round(done.seconds, 1),
+        "encoding_seconds": round(encoding, 1),
     }
     return Trained(autoencoder, flow, about=about, device=device, scale=scale)
 
