@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from nogs.runtime.rates import adam_state
+
 LOCATION = "policy_parameters."
 """How the names of the location network's and the baseline's parameters begin."""
 
@@ -32,9 +34,5 @@ def make_adam(
         if falls and on_gpu:
             group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
         for parameter in group["params"]:
-            optimizer.state[parameter] = {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+            optimizer.state[parameter] = adam_state(parameter)
     return optimizer

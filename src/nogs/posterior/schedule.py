@@ -9,7 +9,7 @@ from torch import nn
 
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.muon import MuonAdamW
-from nogs.runtime.rates import falling
+from nogs.runtime.rates import adam_state, falling
 
 
 def learning_rate(config: PosteriorConfig, iteration: int, seconds: float = 0.0) -> float:
@@ -59,12 +59,6 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], *, config: PosteriorC
             group["lr"] = torch.tensor(config.learning_rate, device=group["params"][0].device)
         for parameter in group["params"]:
             optimizer.state[parameter] = (
-                {"momentum": torch.zeros_like(parameter)}
-                if group["muon"]
-                else {
-                    "step": torch.zeros((), device=parameter.device),
-                    "exp_avg": torch.zeros_like(parameter),
-                    "exp_avg_sq": torch.zeros_like(parameter),
-                }
+                {"momentum": torch.zeros_like(parameter)} if group["muon"] else adam_state(parameter)
             )
     return optimizer

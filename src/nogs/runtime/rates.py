@@ -1,12 +1,22 @@
-"""Step sizes that fall over the iterations of a training, or over the time it may take."""
+"""Adam for captured graphs: its state in place, and step sizes that fall over the iterations or the time there is."""
 
 from __future__ import annotations
 
 import math
 
 import torch
+from torch import Tensor
 
-__all__ = ["falling", "set_rate"]
+__all__ = ["adam_state", "falling", "set_rate"]
+
+
+def adam_state(parameter: Tensor) -> dict[str, Tensor]:
+    """Adam's state before its first step: it must lie in memory before a graph is captured or a saved one copied in."""
+    return {
+        "step": torch.zeros((), device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
 
 
 def falling(done: int, total: int, *, seconds: float = 0.0, limit: float | None = None) -> float:
@@ -25,7 +35,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     so that a captured graph reads the new one."""
     for group in optimizer.param_groups:
         own = rate * group.get("factor", 1.0)
-        if isinstance(group["lr"], torch.Tensor):
+        if isinstance(group["lr"], Tensor):
             group["lr"].fill_(own)
         else:
             group["lr"] = own

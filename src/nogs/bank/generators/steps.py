@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
 from nogs.runtime.files import load_tensors, save_tensors
-from nogs.runtime.rates import falling, set_rate
+from nogs.runtime.rates import adam_state, falling, set_rate
 
 __all__ = ["Done", "Work"]
 
@@ -112,11 +112,7 @@ class Work:
             network.parameters(), lr=self.rate, weight_decay=0.01, fused=True, capturable=self.device.type == "cuda"
         )
         for parameter in network.parameters():
-            self.optimizer.state[parameter] = {
-                "step": torch.zeros((), device=self.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+            self.optimizer.state[parameter] = adam_state(parameter)
         self.weights = network.state_dict()
         self.average = {name: value.clone() for name, value in self.weights.items()} if averaged else {}
 
