@@ -13,6 +13,7 @@ import cluster
 import miniature
 from nogs.cli import main
 from nogs.data import load_task
+from nogs.design.tools import source_labels
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import halved, save_posterior
 from nogs.recipes import recipe as read_recipe
@@ -254,6 +255,24 @@ def test_mistake_is_one_sentence_and_nothing_is_written(place, tmp_path, capsys,
     assert annotate(place, tmp_path / "run", *extra) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_labels_of_the_bank_count_where_asked_for(place, tmp_path, capsys):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    assert annotate(place, ours) == annotate(place, theirs, "--design.label-share", "1") == 0
+    first = [load_tensors(out / "sequences" / "first.safetensors")[0]["estimate"] for out in (ours, theirs)]
+    assert not torch.allclose(*first)
+    assert annotate(place, ours, "--design.label-share", "1") == 2
+    recipe = read_recipe(place / "tiny.yaml")
+    task = load_task(recipe.data, data=place / "data", cache=place / "cache")
+    labels = source_labels(task, bank=place / "made" / "bank")
+    np.testing.assert_array_equal(labels, task.labels[task.rows("posterior")])
+    bank = tmp_path / "bank"
+    shutil.copytree(place / "made" / "bank", bank)
+    (bank / "sources.npy").unlink()
+    capsys.readouterr()
+    assert annotate(place, tmp_path / "none", "--design.label-share", "1", "--bank", str(bank)) == 2
+    assert "would have to show training images of these data and splits" in capsys.readouterr().err
 
 
 def test_attributes_are_asked_for_and_checked(place, tmp_path, capsys):

@@ -72,9 +72,9 @@ def compare(argv: list[str]) -> None:
         argv,
         prog="nogs compare",
         description="Iterations to convergence and test accuracy of each method, averaged over attributes and seeds, "
-        "with confidence intervals. Writes table.md, attributes.md, comparison.json, curves.json, and figures. With a "
-        "recipe (digits, celeba-hq, cub, folder or a .yaml file) in place of the runs, the methods are trained first: "
-        "see nogs compare RECIPE --help.",
+        "with confidence intervals. Writes table.md, comparison.json, curves.json and figures, for several attributes "
+        "also attributes.md. With a recipe (digits, celeba-hq, cub, folder or a .yaml file) in place of the runs, the "
+        "methods are trained first: see nogs compare RECIPE --help.",
     )
     if not args.runs:
         raise InputError("nogs compare needs at least one RUN: a folder that nogs train made, or a curves.json.")
@@ -168,11 +168,14 @@ def write_comparison(
     write_text(folder / "curves.json", curves_json(networks))
     write_json(folder / "comparison.json", found)
     write_text(folder / "table.md", table(found) + "\n")
-    write_text(folder / "attributes.md", tasks_table(found) + "\n")
+    several = len(found["tasks"]) > 1
+    if several:
+        write_text(folder / "attributes.md", tasks_table(found) + "\n")
     print(table(found))
     from nogs.report.learning import convergence_figure, curves_figure  # after all numbers are safe
 
-    for name, figure in (("convergence", convergence_figure(found)), ("curves", curves_figure(networks))):
+    figures = {"curves": curves_figure(networks)} | ({"convergence": convergence_figure(found)} if several else {})
+    for name, figure in figures.items():
         for kind in ("png", "svg"):
             picture = io.BytesIO()
             figure.savefig(picture, format=kind)

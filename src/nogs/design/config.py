@@ -16,6 +16,10 @@ class DesignConfig(BaseModel):
     """Every location on every completion (the paper), or one of the cheaper ways to the same location."""
     earlier: Literal["completion", "image"] = "completion"
     """Where a completion's earlier glimpses are read: in the completion (Eq. 5), or in the image that was looked at."""
+    label_share: float = Field(0.0, ge=0, le=1)
+    """Share of the cross-entropy with the completions' own labels in what is minimised; the rest is the posterior's
+    entropy, which is the paper's. Both expect the same of a true posterior; one that is too sure, or not sure enough,
+    at some places is misled by its entropy. Needs a bank of training images."""
     revisit: bool = True
     """Whether a location may be chosen again, as in algorithm 1."""
     keep_maps: bool = False

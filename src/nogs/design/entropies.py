@@ -19,7 +19,7 @@ from nogs.completion.protocol import Completions
 from nogs.data.task import LabelSpace
 from nogs.design.looking import Answers, looking_apart
 from nogs.posterior.crossfit import CrossFitted
-from nogs.posterior.protocol import Posterior, entropy
+from nogs.posterior.protocol import Posterior, cross_entropy, entropy
 from nogs.runtime import streams
 
 __all__ = ["Entropies", "objective", "random_order"]
@@ -45,7 +45,8 @@ class Entropies:
 
     `values` has NaN where nothing was asked yet; completions lie in `order`. Earlier glimpses are read from the
     completion (Eq. 5), or, where `images` is given, from the images themselves. Each of the `objectives` is a sum of
-    label variables' entropies; searches look at the first.
+    label variables' entropies; searches look at the first. With the completions' `labels`, a `share` of each entropy is
+    that of the label's cross-entropy instead.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class Entropies:
         order: Int64[Tensor, "B N"] | None = None,
         candidates: Int[Tensor, "L 2"] | None = None,
         images: UInt8[Tensor, "B H W 3"] | None = None,
+        labels: Int64[Tensor, "B N V"] | None = None,
+        share: float = 1.0,
         batch: int = 512,
     ) -> None:
         self.posterior = posterior
@@ -68,6 +71,8 @@ class Entropies:
         self.candidates = (posterior.grid.pixels if candidates is None else candidates).to(device)
         self.objectives = [torch.tensor(list(variables), device=device) for variables in objectives]
         number, self._kept = order.shape
+        self._labels = labels[torch.arange(number, device=device)[:, None], order] if labels is not None else None
+        self._share = share
         networks = len(posterior.members) if isinstance(posterior, CrossFitted) else 1
         self.batch = max(1, batch // networks)
         self._asked = looking_apart(
@@ -146,9 +151,13 @@ class Entropies:
         for start in range(0, len(query), self.batch):
             now = slice(start, min(start + self.batch, len(query)))
             rows = (start + step).clamp(max=len(query) - 1)
-            each = entropy(answers(query[rows], last[rows]))[: now.stop - start]
-            found = torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
-            self._table[image[now], place[now], where[now]] = found.to(home)
+            found = answers(query[rows], last[rows])[: now.stop - start]
+            each = entropy(found)
+            if self._labels is not None:
+                truth = self._labels[image[now].to(device), place[now].to(device)]
+                each = each + self._share * (cross_entropy(found, truth) - each)
+            sums = torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
+            self._table[image[now], place[now], where[now]] = sums.to(home)
 
 
 def _listed(

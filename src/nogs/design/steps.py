@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float32, Float64, Int64, UInt8
 from torch import Tensor
 
-from nogs.completion.protocol import Completion
+from nogs.completion.protocol import Completion, Completions
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies, objective, random_order
 from nogs.design.epe import EPEMap, estimate, first_minimum
@@ -28,6 +28,13 @@ class Tools:
     posterior: Posterior
     completion: Completion
     device: torch.device
+    labels: Int64[Tensor, "M V"] | None = None  # of the images that completions have as their sources
+
+    def labels_of(self, completions: Completions) -> Int64[Tensor, "B N V"] | None:
+        """What the completions show, where that is wanted."""
+        if self.labels is None or completions.sources is None:
+            return None
+        return self.labels.to(completions.sources.device)[completions.sources.clamp(min=0)]
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,8 @@ def first_step(tools: Tools, image: UInt8[np.ndarray, "H W 3"], *, config: Desig
         completions,
         nothing,
         objectives=[(variable,) for variable in variables],
+        labels=tools.labels_of(completions),
+        share=config.label_share,
         batch=config.batch_on(tools.device.type),
     )
     entropies.fill(torch.ones(1, len(posterior.grid), dtype=torch.bool))
@@ -120,6 +129,8 @@ def annotate_images(
             objectives=[variables],
             order=torch.stack(order),
             images=pictures if config.earlier == "image" else None,
+            labels=tools.labels_of(completions),
+            share=config.label_share,
             batch=config.batch_on(tools.device.type),
         )
         allowed = torch.ones(number, length, dtype=torch.bool, device=tools.device)

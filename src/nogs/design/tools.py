@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import current_process
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Int64
 
 from nogs.bank import Bank, load_bank
 from nogs.bank.bank import SOURCES
@@ -23,7 +26,7 @@ from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 
-__all__ = ["Files", "bank_folder", "check_leaks", "check_sources", "fits", "unseen", "worker_device"]
+__all__ = ["Files", "bank_folder", "check_leaks", "check_sources", "fits", "source_labels", "unseen", "worker_device"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Files:
     cache: Path | None = None
     source: Path | None = None
     skip_corrupt: bool = False
+    labels: Any = field(default=None, compare=False)  # int64 [M, V]: of the split 'posterior', if the design asks
 
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
@@ -72,7 +76,9 @@ class Files:
 
     def tools(self, posterior: NetworkPosterior | CrossFitted, bank: Bank, *, device: torch.device) -> Tools:
         """Posterior and bank, joined."""
-        return Tools(posterior, Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed), device)
+        completion = Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed)
+        labels = None if self.labels is None else torch.from_numpy(self.labels).to(device)
+        return Tools(posterior, completion, device, labels)
 
 
 def fits(bytes_: int, device: torch.device) -> bool:
@@ -124,6 +130,17 @@ def check_leaks(task: Task, *, posterior: str, bank: Path) -> None:
             f"{what} was made for other data or splits than these ({mark}, not {task.fingerprint}), so it may have "
             f"seen the images to annotate; {remedy} again, or pass --unchecked if it has not."
         )
+
+
+def source_labels(task: Task, *, bank: Path) -> Int64[np.ndarray, "M V"]:
+    """Labels of what a bank's sources number; a bank that does not show images of this task is refused."""
+    about = read_json(bank / "done.json")
+    if about["generator"] != "training-images" or not (bank / SOURCES).is_file() or about["task"] != task.fingerprint:
+        raise InputError(
+            f"design.label_share is above 0, for which {bank} would have to show training images of these data and "
+            "splits; build a bank with --bank.generator training-images, or leave --design.label-share out."
+        )
+    return task.labels[task.rows("posterior")].reshape(len(task.splits["posterior"]), -1).astype(np.int64)
 
 
 def check_sources(posterior: NetworkPosterior | CrossFitted, *, bank: Path) -> None:

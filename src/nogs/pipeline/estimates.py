@@ -21,6 +21,7 @@ from nogs.data.images import decode
 from nogs.data.task import Task
 from nogs.design.steps import Tools, annotate_images, first_step
 from nogs.recipes import Recipe
+from nogs.runtime.capture import captured
 
 __all__ = ["attention_seconds", "bank_seconds", "clock", "decoding_seconds", "posterior_seconds", "sequences_seconds"]
 
@@ -96,22 +97,28 @@ def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, source: Pa
 def sequences_seconds(
     recipe: Recipe, task: Task, ids: Sequence[str], *, tools: Tools, workers: int, attribute: int | None
 ) -> float:
-    """All images by `workers`, from two of them and the task's first step."""
-    few = ids[: min(2, len(ids))]
+    """All images by `workers`, from a few of them and the task's first step."""
     began = time.monotonic()
     first = first_step(tools, np.array(task.images[0]), config=recipe.design)
     between = time.monotonic()
-    annotate_images(
-        tools,
-        np.array(task.images[task.rows(few)]),
-        few,
-        first=first,
-        config=recipe.design,
-        glimpses=recipe.glimpses,
-        attribute=attribute,
-        seed=recipe.seed,
-    )
-    each = (time.monotonic() - between) / len(few)
+
+    def seconds(few: Sequence[str]) -> float:
+        since = time.monotonic()
+        annotate_images(
+            tools,
+            np.array(task.images[task.rows(few)]),
+            few,
+            first=first,
+            config=recipe.design,
+            glimpses=recipe.glimpses,
+            attribute=attribute,
+            seed=recipe.seed,
+        )
+        return (time.monotonic() - since) / len(few)
+
+    each = seconds(ids[:2])
+    if tools.device.type == "cuda":  # the first ones wait for kernels, and two don't fill a GPU
+        each = seconds(ids[: min(16, recipe.design.images)])
     blocks = math.ceil(len(ids) / recipe.design.images)
     share = min(workers, blocks)
     return between - began + each * len(ids) / share
@@ -128,7 +135,7 @@ def attention_seconds(recipe: Recipe, task: Task, members: Sequence[Member], *, 
     with pick(plain, device).active():
         trainer = Trainer(task, members, config=plain, glimpses=recipe.glimpses, device=device)
         trainer.cohort.start_epoch(0)
-        step = _seconds(trainer.step, device)
+        step = _seconds(captured(trainer.step, device), device)
         validation = _seconds(lambda: trainer.validate(), device, times=1)
     return step * config.iterations + validation * math.ceil(config.iterations / config.validate_every)
 

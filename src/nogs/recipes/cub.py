@@ -3,6 +3,7 @@
 from nogs.attention.config import AttentionConfig
 from nogs.bank.config import BankConfig
 from nogs.completion.config import CompletionConfig
+from nogs.data.augment import AugmentConfig
 from nogs.data.config import CUB
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
@@ -52,7 +53,11 @@ RECIPE = Recipe(
         iterations=16_000,
         validate_every=80,
         convergence="accuracy",
-        pretrain_epochs=250,
-        pretrain_patience=40,
+        # the paper has 250 epochs at a constant rate on mirrored images, which overfits more
+        pretrain_epochs=120,
+        pretrain_learning_rate=1e-4,
+        pretrain_schedule="cosine",
+        pretrain_dropout=0.3,
+        pretrain_augment=AugmentConfig(zoom=0.15, move=4, turn=10, colour=0.15),
     ),
 )

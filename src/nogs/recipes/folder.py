@@ -288,6 +288,7 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
         narrow = f"{'a narrow generator' if own else '22 million weights'}, so that many steps fit in this time"
         pick("bank.trained.width", 384, narrow)
         pick("bank.trained.depth", 8, narrow)
+        pick("bank.trained.steps", 16, "from noise to an image; more cost as much time as they have steps")
         pick("bank.batch", 512, "images generated together keep the GPU busy")
     pick("design.images", 64, "images annotated together")
     pick("attention.hidden", 256, "units of the network")
