@@ -59,6 +59,29 @@ def test_used_locations_are_not_taken_again_unless_allowed(world):
     assert all(len(set(row)) == 6 for row in new.locations.tolist())
 
 
+@pytest.mark.parametrize("search", ["grid", "race", "coarse-to-fine"])
+@pytest.mark.parametrize("most", [0.0, 0.5])
+def test_glimpses_overlap_no_more_than_allowed_and_are_the_best_of_those(fine_world, search, most):
+    config = DesignConfig(search=search, overlap=most, tolerance=0, keep_maps=True)
+    _, found = annotated(fine_world, config, glimpses=4)
+    places = fine_world.grid.pixels.numpy()
+    shown = np.zeros((len(places), len(places)))
+    for i, (r, c) in enumerate(places):
+        for j, (row, column) in enumerate(places):
+            shown[i, j] = max(0, 4 - abs(r - row)) * max(0, 4 - abs(c - column)) / 16
+    for b, locations in enumerate(found.locations):
+        for t in range(1, 4):
+            allowed = shown[locations[:t]].max(0) <= most
+            assert allowed[locations[t]]
+            if search == "grid":
+                assert found.epe[b, t] == pytest.approx(np.where(allowed, found.maps[b, t, 0], np.inf).min(), abs=1e-6)
+
+
+def test_all_locations_are_allowed_where_none_would_be_left(world):
+    _, found = annotated(world, DesignConfig(search="grid", overlap=0), glimpses=10)
+    assert all(len(set(row[:9])) == 9 for row in found.locations.tolist())
+
+
 def test_block_of_one_is_annotated_as_among_many(world):
     config = DesignConfig(images=32)
     own = tools(draws=50)

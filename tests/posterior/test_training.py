@@ -8,9 +8,11 @@ import torch
 
 import worlds
 from nogs.data.augment import AugmentConfig
+from nogs.glimpse import Grid
 from nogs.glimpse.changes import changed
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.queries import fixed_pixels, observed_first, random_pixels, strata
+from nogs.posterior.inputs import telling_fields
+from nogs.posterior.queries import fixed_pixels, observed_first, random_pixels, strata, with_overlaps
 from nogs.posterior.schedule import learning_rate, make_optimizer
 from nogs.posterior.store import load_posterior
 from nogs.posterior.training import Trainer, train_posterior
@@ -239,6 +241,45 @@ def test_locations_are_uniform_over_what_was_asked(world, locations):
     counts = torch.bincount(grid.index(drawn), minlength=len(grid)).double()
     expected = 40_000 / len(grid)
     assert ((counts - expected).abs() < 5 * math.sqrt(expected)).all()
+
+
+@pytest.mark.parametrize("locations", ["anywhere", "grid"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_share_of_the_locations_overlaps_an_earlier_one(locations, share):
+    grid = Grid.celeba_hq()
+    key, counter = streams.key(0, "x"), torch.arange(6_000).reshape(2_000, 3)
+    drawn = random_pixels(key, counter, grid=grid, locations=locations)
+    found = with_overlaps(drawn, share, key=key, counter=counter, grid=grid, locations=locations)
+    torch.testing.assert_close(found[:, 0], drawn[:, 0])
+    moved = (found != drawn).any(-1)[:, 1:]
+    assert moved.double().mean() == pytest.approx(share, abs=0.03)
+    near = torch.zeros_like(moved)
+    reach = grid.glimpse + (3 if locations == "grid" else 0)  # the nearest location may be half a spacing further
+    for t in (1, 2):
+        near[:, t - 1] = ((found[:, :t] - found[:, t, None]).abs() < reach).all(-1).any(1)
+    assert near[moved].all()
+    if locations == "grid":
+        grid.index(found)  # refuses what is off the grid
+    else:
+        assert found.min() >= 0
+        assert found.max() <= 224 - grid.glimpse
+    if share == 1:  # either earlier one may be the one that the third overlaps, and not always both
+        both = ((found[:, :2] - found[:, 2, None]).abs() < grid.glimpse).all(-1)
+        assert (both.double().mean(0) > 0.5).all()
+        assert not both.all()
+
+
+def test_overlaps_are_trained_on_where_asked_for(task):
+    runs = []
+    for overlapping in (0.0, 0.0, 0.5):
+        config = QUICK.model_copy(update={"overlapping": overlapping})
+        trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
+        trainer.step()
+        runs.append(torch.cat([value.flatten() for value in trainer.network.parameters()]))
+    torch.testing.assert_close(runs[0], runs[1], rtol=0, atol=0)
+    assert not torch.equal(runs[0], runs[2])
+    assert "overlapping" not in telling_fields(QUICK)
+    assert telling_fields(config)["overlapping"] == 0.5
 
 
 def test_learning_rate_warms_up_and_falls_as_a_cosine():

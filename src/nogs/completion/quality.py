@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor
 
 from nogs.completion.protocol import Completion, Completions
@@ -89,12 +89,15 @@ def _judge(
     observed = mask(seen.to(device), glimpse=glimpse, height=image.shape[0], width=image.shape[1])
     covered = cut(observed[None, ..., None].to(torch.uint8), pixels[None], glimpse=glimpse)[0, ..., 0].bool()
     hidden = ~covered[..., None].expand(truth.shape)  # M g g 3
-    values, target = samples.double(), truth.double()
+    values, target, w = samples.float(), truth.float(), weights.float()
     low, high = values.amin(0), values.amax(0)
-    lower, upper = _quantile(values, weights, 0.05), _quantile(values, weights, 0.95)
-    mean = torch.einsum("n,n...->...", weights, values)
-    variance = torch.einsum("n,n...->...", weights, (values - mean).square())
-    squares = torch.where(hidden, (values - target).square(), 0).sum((2, 3, 4))  # n M
+    # the weight of samples up to the truth, and below it: a quantile is passed where they pass its share
+    upto = torch.einsum("n,n...->...", w, (values <= target).float())
+    below = torch.einsum("n,n...->...", w, (values < target).float())
+    mean = torch.einsum("n,n...->...", w, values)
+    variance = torch.einsum("n,n...->...", w, (values - mean).square())
+    # squares of differences are whole numbers, which float32 holds; their sum is not
+    squares = torch.where(hidden, (values - target).square(), 0).sum((2, 3, 4), dtype=torch.float64)  # n M
     numbers = hidden.sum((1, 2, 3))
     return {
         "effective": float(completions.effective[b]),
@@ -102,7 +105,7 @@ def _judge(
         "temperature": float(completions.temperature[b]),
         "unique": int(used.sum()),
         "range": _share((target >= low) & (target <= high), hidden),
-        "central": _share((target >= lower) & (target <= upper), hidden),
+        "central": _share((upto >= 0.05 - 1e-6) & (below < 0.95 - 1e-6), hidden),
         "likelihoods": [_log_likelihood(squares, numbers, weights, width) for width in WIDTHS],
         "diversity": math.sqrt(float(variance[hidden].mean())) if hidden.any() else math.nan,
         "error": math.sqrt(float((mean - target).square()[hidden].mean())) if hidden.any() else math.nan,
@@ -134,15 +137,6 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _share(inside: Tensor, hidden: Tensor) -> float:
     return float(inside[hidden].double().mean()) if hidden.any() else math.nan
-
-
-def _quantile(
-    values: Float[Tensor, "n M g g 3"], weights: Float[Tensor, " n"], share: float
-) -> Float[Tensor, "M g g 3"]:
-    """The smallest value at which the weights below and at it reach `share`."""
-    ordered, order = values.sort(0)
-    reached = weights[order].cumsum(0) >= share - 1e-12
-    return ordered.gather(0, reached.long().argmax(0, keepdim=True))[0]
 
 
 def _log_likelihood(squares: Tensor, numbers: Tensor, weights: Tensor, width: float) -> float:

@@ -91,7 +91,10 @@ def annotate(
     if not ids or len(set(ids)) < len(ids):
         raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
     column = None if attribute is None else task.attribute(attribute)
-    fields = config.model_dump(mode="json", exclude=None if config.label_share else {"label_share"})  # it came later
+    later = {"label_share": 0.0, "overlap": 1.0}  # fields that came later: without them nothing is another annotation
+    fields = config.model_dump(
+        mode="json", exclude={name for name, old in later.items() if getattr(config, name) == old}
+    )
     tools = fingerprint("tools", task.fingerprint, marks, fields, seed, device)
     stage = Stage(folder, name="annotation", fingerprint=fingerprint("annotation 1", tools, glimpses, ids, attribute))
     stage.check_folder()

@@ -22,6 +22,9 @@ class DesignConfig(BaseModel):
     at some places is misled by its entropy. Needs a bank of training images."""
     revisit: bool = True
     """Whether a location may be chosen again, as in algorithm 1."""
+    overlap: float = Field(1.0, ge=0, le=1)
+    """Largest share of a new glimpse that one of the earlier ones may have shown already; 1 allows any (the paper's).
+    Posteriors that were not trained with `overlapping` glimpses take what they see twice for more evidence."""
     keep_maps: bool = False
     """Keep the expected posterior entropy of every location, step and image, in maps.safetensors."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64, Int64, UInt8
+from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 from torch import Tensor
 
 from nogs.completion.protocol import Completion, Completions
@@ -15,6 +15,7 @@ from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies, objective, random_order
 from nogs.design.epe import EPEMap, estimate, first_minimum
 from nogs.design.search import LocationSearch, make_search
+from nogs.glimpse import Grid
 from nogs.posterior.protocol import Posterior, entropy
 from nogs.runtime.streams import key
 
@@ -133,10 +134,7 @@ def annotate_images(
             share=config.label_share,
             batch=config.batch_on(tools.device.type),
         )
-        allowed = torch.ones(number, length, dtype=torch.bool, device=tools.device)
-        if not config.revisit and t <= length:
-            allowed.scatter_(1, chosen, False)
-        choice = search.search(entropies, allowed)
+        choice = search.search(entropies, _allowed(grid, places, chosen, config))
         chosen = torch.cat([chosen, choice.location.to(tools.device)[:, None]], 1)
         steps.append(
             {
@@ -158,6 +156,19 @@ def annotate_images(
         maps=torch.stack(maps, 1).float().numpy() if config.keep_maps else None,
         **columns,
     )
+
+
+def _allowed(
+    grid: Grid, places: Int64[Tensor, "L 2"], chosen: Int64[Tensor, "B T"], config: DesignConfig
+) -> Bool[Tensor, "B L"]:
+    """Locations that may be next; all, where none would be left."""
+    # each axis of a glimpse has so many pixels in common with an earlier one's
+    common = (grid.glimpse - (places[None, None] - places[chosen][:, :, None]).abs()).clamp(min=0)  # B T L 2
+    shown = common.prod(-1).amax(1) / grid.glimpse**2
+    allowed = shown <= config.overlap
+    if not config.revisit:
+        allowed.scatter_(1, chosen, False)
+    return allowed | ~allowed.any(1, keepdim=True)
 
 
 def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float, Tensor, Tensor]:

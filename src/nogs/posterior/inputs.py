@@ -37,6 +37,8 @@ def telling_fields(config: PosteriorConfig) -> dict[str, Any]:
     """What decides a training; files that it names are known by what they hold, wherever they lie."""
     # a single network is the same, whether or not there could have been more
     out = config.model_dump(exclude={"save_every"} if config.folds > 1 else {"save_every", "folds"})
+    if not config.overlapping:
+        del out["overlapping"]  # trainings from before there was such a thing are not other ones
     named = {} if config.weights in ("none", "imagenet") else {"weights": Path(config.weights)}
     for field in ("teacher", "start"):
         if getattr(config, field) is not None:

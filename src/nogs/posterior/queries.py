@@ -30,10 +30,45 @@ def random_pixels(
     return torch.stack([streams.uniform(key, 2 * counter + axis) * span for axis, span in enumerate(spans)], -1).long()
 
 
+def with_overlaps(
+    pixels: Int[Tensor, "Q T 2"],
+    share: float,
+    *,
+    key: int,
+    counter: Int[Tensor, "Q T"],
+    grid: Grid,
+    locations: Locations,
+) -> Int[Tensor, "Q T 2"]:
+    """The same locations, but a share of them, from the second on, moved to where they overlap an earlier one."""
+    moved, which, down, right = (
+        streams.uniform(streams.key(key, name), counter) for name in ("if", "of", "down", "right")
+    )
+    # up to a pixel less than a glimpse either way, which leaves at least that pixel in common
+    offset = ((2 * grid.glimpse - 1) * torch.stack([down, right], -1)).long() - (grid.glimpse - 1)
+    spans = (grid.height - grid.glimpse, grid.width - grid.glimpse)
+    places = [pixels[:, 0]]
+    for t in range(1, pixels.shape[1]):
+        earlier = (which[:, t] * t).long()[:, None, None].expand(-1, 1, 2)
+        near = torch.stack(places, 1).gather(1, earlier)[:, 0] + offset[:, t]
+        if locations == "grid":  # the nearest of each axis
+            known = [_axis(grid, axis, pixels.device) for axis in (0, 1)]
+            near = torch.stack([k[(near[:, axis, None] - k).abs().argmin(1)] for axis, k in enumerate(known)], -1)
+        else:
+            near = torch.stack([near[:, axis].clamp(0, span) for axis, span in enumerate(spans)], -1)
+        places.append(torch.where((moved[:, t] < share)[:, None], near, pixels[:, t]))
+    return torch.stack(places, 1)
+
+
 @functools.cache
 def _pixels(grid: Grid, device: torch.device) -> Int[Tensor, "L 2"]:
     """The grid's locations, copied to a device once: a graph that is being captured can't copy from the host."""
     return grid.pixels.to(device)
+
+
+@functools.cache
+def _axis(grid: Grid, axis: int, device: torch.device) -> Int[Tensor, " R"]:
+    """The grid's rows or columns, for the same reason."""
+    return torch.tensor((grid.rows, grid.columns)[axis], device=device)
 
 
 def strata(batch: int, glimpses: int) -> tuple[tuple[int, int], ...]:

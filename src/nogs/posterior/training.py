@@ -27,7 +27,7 @@ from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.outcome import write_combined, write_outcome
 from nogs.posterior.pretraining import Painter
 from nogs.posterior.protocol import distinct
-from nogs.posterior.queries import observed_first, random_pixels, resident, strata
+from nogs.posterior.queries import observed_first, random_pixels, resident, strata, with_overlaps
 from nogs.posterior.schedule import learning_rate, make_optimizer
 from nogs.posterior.stems import token_size
 from nogs.posterior.store import load_posterior
@@ -196,6 +196,10 @@ class Trainer:
         counter = drawn[:, None] * glimpses + torch.arange(glimpses, device=self.device)
         key = streams.key(self.seed, "posterior painting" if painting else "posterior locations")
         pixels = random_pixels(key, counter, grid=self.task.grid, locations=config.locations)
+        if config.overlapping and not painting:
+            pixels = with_overlaps(
+                pixels, config.overlapping, key=key, counter=counter, grid=self.task.grid, locations=config.locations
+            )
         changes = config.augment.draw(streams.key(self.seed, "posterior changes"), drawn)
         seen = self.network.read(self.images, pixels, rows, flip, changes)
         if painting:

@@ -263,7 +263,8 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("glimpses", 5, "as in the paper")
     pick("data.annotated", min(1_000, survey.training // 5), "images that get a sequence; others train the posterior")
     batch = _batch(pick, survey, most=512, why="keeps the GPU busy")
-    iterations = _iterations(pick, survey, min(max(4_000, 60 * survey.training // batch), 40_000))
+    rounds = survey.training / batch  # iterations of one; few images are learned by heart after some 250
+    iterations = _iterations(pick, survey, min(max(1_500, min(4_000, int(250 * rounds)), int(60 * rounds)), 40_000))
     pick("posterior.stem", "conv", "convolutions see edges sooner than one matrix")
     halved = glimpse % 2 == 0
     pick(
@@ -293,7 +294,8 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("design.images", 64, "images annotated together")
     pick("attention.hidden", 256, "units of the network")
     pick("attention.embedding", 256, "units of the network")
-    pick("attention.iterations", 20_000, "the horizon at which both methods are compared")
+    epochs = 150 * survey.training // 64
+    pick("attention.iterations", min(max(6_000, epochs), 20_000), "the horizon at which both methods are compared")
 
 
 def _adapter(field: str) -> TypeAdapter[Any]:
