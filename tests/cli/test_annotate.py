@@ -71,8 +71,9 @@ def annotate(root, out, *extra, name="maker", attribute=("--attribute", "Smiling
 def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
     run = tmp_path / "run"
     assert annotate(place, run, attribute=("--attribute", "Smiling", "Male")) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"Smiling: 3 sequences of 3 glimpses, [\d,]+ evaluations in \d+ s", out)
+    said = capsys.readouterr()
+    assert re.search(r"Smiling: 3 sequences of 3 glimpses, [\d,]+ evaluations in \d+ s", said.out)
+    assert re.search(r"the first location: (\d+)/\1 evaluations, .* done\n", said.err)
     folder = run / "sequences" / "Smiling"
     sequences = load(folder)
     assert sequences.ids == ("0", "1", "2")

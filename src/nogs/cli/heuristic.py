@@ -181,7 +181,7 @@ def make_map(
         opened = load_posterior(posterior, device=chosen, precision=recipe.posterior.precision, chunk=batch)
         tools = Tools(opened, prior, chosen)
     say(f"Expected posterior entropy of {len(task.grid):,} locations over {provenance['over']}.")
-    first = first_step(tools, np.array(task.images[0]), config=recipe.design)
+    first = first_step(tools, np.array(task.images[0]), config=recipe.design, shown=True)
     return Heuristic(first.map.estimate.double().numpy(), first.map.error.double().numpy(), provenance)
 
 

@@ -165,7 +165,7 @@ def first_of_image(image: np.ndarray, job: tuple[str, Callable[[], Tools], Desig
     mark, open_tools, config = job
     tools = _opened(mark, open_tools)
     with one_thread(tools.device.type):
-        return first_step(tools, image, config=config)
+        return first_step(tools, image, config=config, shown=True)
 
 
 def confidence_of_task(

@@ -9,7 +9,7 @@ not seen.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float32, Float64, Int, Int64, UInt8
@@ -62,8 +62,9 @@ class Entropies:
         labels: Int64[Tensor, "B N V"] | None = None,
         share: float = 1.0,
         batch: int = 512,
+        advance: Callable[[int], object] | None = None,
     ) -> None:
-        self.posterior = posterior
+        self.posterior, self._advance = posterior, advance
         device = completions.pool.device
         if order is None:
             order = torch.argsort((completions.weights == 0).to(torch.uint8), dim=1, stable=True)
@@ -158,6 +159,8 @@ class Entropies:
                 each = each + self._share * (cross_entropy(found, truth) - each)
             sums = torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
             self._table[image[now], place[now], where[now]] = sums.to(home)
+            if self._advance is not None:
+                self._advance(now.stop - start)
 
 
 def _listed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from nogs.design.epe import EPEMap, estimate, first_minimum
 from nogs.design.search import LocationSearch, make_search
 from nogs.glimpse import Grid
 from nogs.posterior.protocol import Posterior, entropy
+from nogs.runtime.progress import track
 from nogs.runtime.streams import key
 
 __all__ = ["Annotated", "First", "Tools", "annotate_images", "first_step"]
@@ -61,25 +63,28 @@ class Annotated:
     maps: Float32[np.ndarray, "B T 2 L"] | None  # estimates and errors
 
 
-def first_step(tools: Tools, image: UInt8[np.ndarray, "H W 3"], *, config: DesignConfig) -> First:
+def first_step(tools: Tools, image: UInt8[np.ndarray, "H W 3"], *, config: DesignConfig, shown: bool = False) -> First:
     """Algorithm 1 with nothing seen, for every label variable at once: the evaluations are the same for all of them.
 
-    `image` may be any image of the task: its pixels don't matter.
+    `image` may be any image of the task: its pixels don't matter. With `shown`, progress is.
     """
     posterior = tools.posterior
     nothing = torch.zeros(1, 0, 2, dtype=torch.int64)
     completions = tools.completion.complete(torch.from_numpy(image)[None].to(tools.device), nothing, ids=[""])
     variables = objective(posterior.space, None)
-    entropies = Entropies(
-        posterior,
-        completions,
-        nothing,
-        objectives=[(variable,) for variable in variables],
-        labels=tools.labels_of(completions),
-        share=config.label_share,
-        batch=config.batch_on(tools.device.type),
-    )
-    entropies.fill(torch.ones(1, len(posterior.grid), dtype=torch.bool))
+    total = int((completions.weights > 0).sum()) * len(posterior.grid)
+    with track("the first location", total=total, unit="evaluations") if shown else nullcontext() as bar:
+        entropies = Entropies(
+            posterior,
+            completions,
+            nothing,
+            objectives=[(variable,) for variable in variables],
+            labels=tools.labels_of(completions),
+            share=config.label_share,
+            batch=config.batch_on(tools.device.type),
+            advance=None if bar is None else bar.advance,
+        )
+        entropies.fill(torch.ones(1, len(posterior.grid), dtype=torch.bool))
     found = []
     for number in range(len(variables)):
         values, weights = entropies.of(number)[0, : entropies.used[0]], entropies.weights[0, : entropies.used[0]]
