@@ -80,6 +80,14 @@ def copied(finished, place):
     return place
 
 
+def test_labels_that_the_bank_will_not_have_are_refused_before_anything_is_made(tmp_path):
+    asking = tiny(design__label_share=0.5)
+    with pytest.raises(InputError, match=r"label_share is 0.5, but the images of a bank of 'digits' have no labels"):
+        follow(tmp_path / "run", asking)
+    assert not (tmp_path / "run" / "data").exists()
+    follow(tmp_path / "run", asking, until="data")  # nothing there asks for labels
+
+
 def test_every_stage_leaves_its_product(finished):
     run, _ = finished
     for name in (
@@ -208,9 +216,7 @@ def test_a_ledger_names_the_field_that_changed(tmp_path):
     assert why is not None
     assert why.startswith("bank: bank.count was 3 and is 4 and 1 more fields differ; done again, the former is kept in")
     assert not (tmp_path / "run" / "bank").exists()
-    assert again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "b"}) == (
-        "bank: made from data that changed; done again."
-    )
+    assert again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "b"}) is None  # there is nothing to redo
 
 
 def test_a_damaged_record_is_refused(tmp_path):

@@ -112,6 +112,25 @@ def test_one_tasks_interval_is_students_over_its_seeds_and_paired_with_the_refer
     assert (mean, high - mean) == pytest.approx((0.11, 4.302653 * 0.01 / np.sqrt(3)), rel=1e-5)
 
 
+def test_printed_intervals_of_means_end_where_values_can_lie():
+    sure, late = (0.02, 0.02, 0.02, 0.02), (3.0, 2.0, 1.0, 0.5)
+    rams = [network(seed=s, accuracy=x, nll=n) for s, (x, n) in enumerate(((0.99, sure), (0.5, late)))]
+    others = [network("ps", seed=s, accuracy=x, nll=n) for s, (x, n) in enumerate(((0.1, late), (0.6, sure)))]
+    found = compare([*rams, *others])
+    raw = found["methods"]["ram"]["mean"]
+    assert raw["accuracy"][2] > 1
+    assert raw["converged"][1] < 0 < 400 < raw["converged"][2]
+    assert raw["nll"][1] < 0
+    head, _, ram, ps, less, _ = [[cell.strip() for cell in line.split("|")] for line in table(found).splitlines()]
+    assert ram[head.index("accuracy")] == "74.50 % [0.00 %, 100.00 %]"
+    assert ram[head.index("converged")] == "250 [0, 400]"
+    assert ram[head.index("nll")] == f"0.2600 [0.0000, {raw['nll'][2]:.4f}]"
+    assert ps[head.index("accuracy")] == "35.00 % [0.00 %, 100.00 %]"
+    mean, low, high = found["methods"]["ps"]["difference"]["accuracy"]  # differences may lie anywhere
+    assert low < -1
+    assert less[head.index("accuracy")] == f"{100 * mean:+.2f} % [{100 * low:+.2f} %, {100 * high:+.2f} %]"
+
+
 def test_bounds_stand_below_the_methods():
     networks = [replace(network(seed=s), whole=x) for s, x in enumerate((0.8, 0.9))]
     found = compare(networks)

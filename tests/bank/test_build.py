@@ -269,6 +269,40 @@ def test_changed_codes_or_components_are_refused(task, tmp_path, name):
         load_bank(tmp_path, device="cpu")
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_a_changed_generator_is_found_by_verify(task, tmp_path, old):
+    config = BankConfig(generator="trained", count=40, components=4, duplicate_rms=0, trained=TINY_GENERATOR)
+    build_bank(task, config=config, folder=tmp_path, device="cpu")
+    path, done = tmp_path / "generator.safetensors", tmp_path / "done.json"
+    if old:  # a bank from before the file's digest was noted
+        about = json.loads(done.read_text())
+        del about["generator_digest"]
+        done.write_text(json.dumps(about))
+    assert verify_bank(tmp_path) == []
+    whole = path.read_bytes()
+    remedy = "; bring it back from a copy, or build the bank again in another folder."
+    flipped = bytearray(whole)
+    flipped[-100] ^= 4
+    path.write_bytes(flipped)
+    assert verify_bank(tmp_path) == [f"{path} has changed since the bank was built{remedy}"]
+    path.write_bytes(whole[:50] + b"\xff" + whole[51:])
+    why = "can't be read" if old else "has changed since the bank was built"
+    assert verify_bank(tmp_path) == [f"{path} {why}{remedy}"]
+    path.write_bytes(whole)
+    assert verify_bank(tmp_path) == []
+    path.unlink()
+    assert verify_bank(tmp_path) == ([] if old else [f"{path} is missing{remedy}"])
+
+
+def test_a_generator_beside_a_bank_of_another_source_is_not_the_banks(task, tmp_path):
+    config = BankConfig(generator="trained", count=40, components=4, duplicate_rms=0, trained=TINY_GENERATOR)
+    build_bank(task, config=config, folder=tmp_path / "first", device="cpu")
+    source = tmp_path / "first" / "generator.safetensors"
+    build_bank(task, config=config, folder=tmp_path / "second", source=source, device="cpu")
+    (tmp_path / "second" / "generator.safetensors").write_bytes(b"of a build that was given up")
+    assert verify_bank(tmp_path / "second") == []
+
+
 def test_a_folder_without_a_finished_bank_is_named(tmp_path):
     with pytest.raises(InputError, match="holds no finished bank; run nogs bank build"):
         load_bank(tmp_path)

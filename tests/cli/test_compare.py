@@ -33,6 +33,10 @@ def test_several_attributes_have_a_table_and_a_figure_of_their_own(tmp_path):
     assert main(["compare", str(tmp_path / "curves.json"), "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "convergence.svg").exists()
     assert "| Smile |" in (tmp_path / "out" / "attributes.md").read_text()
+    (tmp_path / "curves.json").write_text(json.dumps({"networks": both[:1]}))
+    assert main(["compare", str(tmp_path / "curves.json"), "--out", str(tmp_path / "out")]) == 0
+    made = {path.name for path in (tmp_path / "out").iterdir()}
+    assert made == {"table.md", "curves.json", "comparison.json", "curves.png", "curves.svg"}  # the rest was of both
 
 
 def test_no_run_and_a_reference_that_is_not_there_are_refused(tmp_path, capsys):

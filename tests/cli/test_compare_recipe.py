@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import miniature
 from nogs.attention.methods import METHODS
@@ -14,11 +15,14 @@ from nogs.attention.store import load_network
 from nogs.attention.trainer import Trainer
 from nogs.cli import main
 from nogs.cli.demo import one_thread
+from nogs.cli.heuristic import made_from
 from nogs.data import load_task
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import save_posterior
 from nogs.recipes import recipe
+from nogs.runtime.files import load_tensors
 from nogs.sequences import Sequences, load, save
+from nogs.supervision import Heuristic, save_heuristic
 
 BIRDS = """
 base: cub
@@ -101,7 +105,7 @@ def test_all_methods_are_trained_and_compared(whole):
     assert found["reference"] == "ram+"
     assert all(method["networks"] == 2 for method in found["methods"].values())
     assert 0 <= found["whole_image_accuracy"] <= 1
-    assert {path.name for path in (whole / "comparison").iterdir()} >= {"curves.png", "convergence.svg", "curves.json"}
+    assert {path.name for path in (whole / "comparison").iterdir()} >= {"curves.png", "curves.svg", "curves.json"}
     assert (whole / "heuristic" / "heuristic.png").exists()
 
 
@@ -259,6 +263,87 @@ def test_sequences_of_the_baselines_are_written_by_command(birds, tmp_path, caps
     assert "--map is a map that was made before" in refused([*again, "--posterior", "x.safetensors"], capsys)
     assert main(["sequences", "handcrafted", *given(birds, "--out", str(tmp_path / "hands"))]) == 0
     assert load(tmp_path / "hands").provenance["parts"] == ["beak", "eye", "forehead", "belly", "feet"]
+
+
+def snapshot(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def other_posterior(birds):
+    """A second untrained posterior."""
+    found = recipe(birds / "birds.yaml")
+    task = load_task(found.data, data=birds / "data", cache=birds / "cache", workers=1)
+    architecture = Architecture.of(found.posterior, task=task, glimpses=3)
+    posterior = NetworkPosterior(architecture.build(seed=1), architecture, precision="float32")
+    save_posterior(birds / "other.safetensors", posterior, task=task)
+    return birds / "other.safetensors"
+
+
+def test_sequences_of_another_map_are_refused_before_anything_is_written(birds, other_posterior, tmp_path, capsys):
+    command = ["sequences", "heuristic", *given(birds, "--device", "cpu", "--out", str(tmp_path / "made"))]
+    assert main([*command, "--posterior", str(birds / "posterior.safetensors")]) == 0
+    shutil.rmtree(tmp_path / "made" / "h1")  # which would be written, and comes before the one that is refused
+    before, made = snapshot(tmp_path), tmp_path / "made"
+    said = refused([*command, "--posterior", str(other_posterior)], capsys)
+    assert f"{made / 'h5'} holds other sequences already; choose another folder or pass --overwrite." in said
+    assert snapshot(tmp_path) == before
+    assert main([*command, "--posterior", str(birds / "posterior.safetensors")]) == 0
+    assert load(made / "h1").provenance["map"] == load(made / "h5").provenance["map"]
+    assert snapshot(made / "h5").items() <= before.items()
+    assert main([*command, "--posterior", str(other_posterior), "--overwrite"]) == 0
+    assert not snapshot(made / "h5").items() & before.items()
+
+
+def test_kept_map_of_another_posterior_or_bank_is_refused(birds, other_posterior, tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    command = ["compare", *given(birds, "--device", "cpu", "--out", str(run), "--methods", "ps-h1", "--seeds", "0")]
+    asked = [*command, "--posterior", str(birds / "posterior.safetensors")]
+    assert main(asked) == 0
+    before = snapshot(run / "heuristic")
+    monkeypatch.setattr("nogs.cli.heuristic.make_map", None)  # never made again below
+    kept = run / "heuristic"
+    remedy = f"delete that folder, choose another --out, or take the map as it is with --heuristic {kept}."
+    said = refused([*command, "--posterior", str(other_posterior)], capsys)
+    assert f"{kept} holds a map that was made with another posterior than this command would use; {remedy}" in said
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "bank" / "done.json").write_text(json.dumps({"stage": "bank", "fingerprint": "b"}))
+    said = refused([*asked, "--bank", str(tmp_path / "bank")], capsys)
+    assert f"{kept} holds a map that was made with other images than this command would use; {remedy}" in said
+    assert "There is no posterior 'nope'" in refused([*command, "--posterior", "nope"], capsys)
+    for words in (asked, command, [*command, "--posterior", str(other_posterior), "--heuristic", str(kept)]):
+        assert main(words) == 0
+    assert snapshot(kept) == before
+
+
+def test_map_of_another_bank_is_refused(birds, tmp_path, capsys):
+    found = recipe(birds / "birds.yaml")
+    task = load_task(found.data, data=birds / "data", cache=birds / "cache", workers=1)
+    made = made_from(str(birds / "posterior.safetensors"), None) | {"over": "bank", "bank": "a"}
+    epe = np.zeros((1, len(task.grid)))
+    save_heuristic(Heuristic(epe, epe, made), tmp_path / "run" / "heuristic", task=task)
+    (tmp_path / "bank").mkdir()
+    (tmp_path / "bank" / "done.json").write_text(json.dumps({"stage": "bank", "fingerprint": "b"}))
+    command = ["compare", *given(birds, "--device", "cpu", "--out", str(tmp_path / "run"), "--methods", "ps-h1")]
+    command += ["--posterior", str(birds / "posterior.safetensors"), "--bank", str(tmp_path / "bank")]
+    assert "holds a map that was made with another bank than this command would use" in refused(command, capsys)
+
+
+def test_heuristic_is_of_the_entropy_whatever_the_share_of_labels(birds, tmp_path):
+    """With a bank that has no labels at all, for which an annotation with labels is refused."""
+    flags = ["--bank.generator", "folder", "--bank.count", "20", "--bank.components", "4", "--bank.duplicate-rms", "0"]
+    source = ["--source", str(birds / "pictures"), "--device", "cpu", "--out", str(tmp_path / "run")]
+    rng = np.random.default_rng(0)
+    (birds / "pictures").mkdir()
+    for n in range(20):
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(birds / "pictures" / f"{n}.png")
+    assert main(["bank", "build", *given(birds, *flags, *source)]) == 0
+    command = ["sequences", "heuristic", *given(birds, "--device", "cpu", "--bank", str(tmp_path / "run"))]
+    command += ["--posterior", str(birds / "posterior.safetensors"), "--completion.kept", "8"]
+    for share in ("0", "0.5"):
+        assert main([*command, "--design.label-share", share, "--out", str(tmp_path / share)]) == 0
+    maps = [load_tensors(tmp_path / share / "heuristic.safetensors")[0]["estimate"] for share in ("0", "0.5")]
+    assert torch.equal(*maps)
 
 
 def test_methods_of_a_task_without_pretraining(tmp_path, capsys):

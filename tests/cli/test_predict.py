@@ -91,12 +91,14 @@ def test_captions_have_other_letters_and_the_folder(place, capsys, tmp_path, mon
     assert "fish ü/0.png" in said
 
 
-def test_broken_pictures_are_named_after_the_answers(place, capsys):
-    said = ask(place, capsys, place / "broken.png", place / "0.png", place / "none.png", code=2)
+def test_all_that_are_no_pictures_are_named_after_the_answers(place, capsys):
+    said = ask(place, capsys, place / "broken.png", place / "0.png", place / "none.png", place / "run", code=2)
     assert len(said.out.splitlines()) == 1
-    error = said.err.splitlines()[-1]
-    assert error.startswith(f"nogs: error: The picture {place / 'broken.png'} can't be read")
-    assert error.endswith("(One more picture could not be used.)")
+    _, broken, none, folder = said.err.splitlines()
+    assert broken.startswith(f"nogs: error: The picture {place / 'broken.png'} can't be read")
+    assert none == f"nogs: error: There is no file {place / 'none.png'}; check its path."
+    run = place / "run"
+    assert folder == f"nogs: error: {run} is a folder, not a picture; give the pictures in it, such as {run}/*.png."
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
+import shutil
+
 import pytest
 import torch
 
+import miniature
 from nogs.cli import main
 
 TINY = [
@@ -32,6 +35,23 @@ def test_report_goes_where_it_is_told(run, tmp_path):
     assert main(["report", str(run), "--images", "0", "--out", str(tmp_path / "page.html")]) == 0
     assert 'id="gallery"' not in (tmp_path / "page.html").read_text()
     assert (tmp_path / "page" / "where.png").exists()
+
+
+def test_gallery_that_lacks_its_images_is_said(run, tmp_path, capsys):
+    data, cats = miniature.folder(tmp_path / "DATA"), tmp_path / "cats"
+    given, flags = ["--data", str(data), "--cache", str(tmp_path / "cache")], ["--images", "2", "--device", "cpu"]
+    tiny = ["--data.image-size", "32", "--data.glimpse", "8", "--data.annotated", "4", *TINY[4:]]
+    assert main(["train", "folder", *given, "--out", str(cats), *tiny]) == 0
+    capsys.readouterr()
+    sentence = f"{cats}: There is no gallery without the images; --data with their folder brings it."
+    assert main(["report", str(cats), *flags]) == 0
+    assert capsys.readouterr().err.splitlines().count(sentence) == 1
+    for words in ([str(cats), *given, *flags], [str(cats), "--images", "0"], [str(run), *flags]):
+        assert main(["report", *words]) == 0
+        assert "no gallery" not in capsys.readouterr().err
+    shutil.rmtree(cats / "attention")  # with nothing to look at them, images would bring none
+    assert main(["report", str(cats), *flags]) == 0
+    assert "no gallery" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

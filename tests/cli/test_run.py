@@ -169,6 +169,7 @@ def test_bad_folders_are_refused_in_one_sentence(pictures, tmp_path, capsys):
     refused(run("pictures", "--data.glimse", "8"), "has no flag --data.glimse; did you mean --data.glimpse?", capsys)
     refused(run("pictures", "--glimpses", "two"), "--glimpses must be a whole number, not 'two'", capsys)
     refused(run("pictures", "--seeds", "-1"), "--seeds", capsys)
+    refused(run("pictures", "--out", "pictures"), "--out is the folder of the pictures, pictures; name another", capsys)
     refused(run("pictures", "--seeds", "0", "0"), "--seeds must be different, but are 0, 0.", capsys)
     refused(run("pictures", "--workers", "0"), "--workers must be at least 1, not 0.", capsys)
     refused(run("pictures", "--data.image-size", "0"), "--data.image-size must be at least 1, not 0.", capsys)

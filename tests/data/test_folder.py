@@ -191,6 +191,17 @@ def test_folders_of_the_system_are_no_classes(data: Path) -> None:
     assert len(task.ids) == 24
 
 
+def test_runs_among_the_pictures_are_no_classes(data: Path) -> None:
+    before = load(data)
+    run = miniature.folder(data, classes=("runs/mine/data", "runs/mine.before/bank", "cat/mine/posterior"), per_class=3)
+    for place in ("runs/mine", "cat/mine"):
+        (run / place / "data").mkdir(exist_ok=True)
+        (run / place / "recipe.yaml").write_text("name: mine\n")
+    after = load(data)
+    assert after.ids == before.ids
+    assert after.fingerprint == before.fingerprint
+
+
 def test_no_picture_is_opened_for_the_catalogue(data: Path) -> None:
     for path in data.rglob("*.png"):
         path.write_bytes(b"not a picture")

@@ -77,9 +77,18 @@ def test_glimpses_overlap_no_more_than_allowed_and_are_the_best_of_those(fine_wo
                 assert found.epe[b, t] == pytest.approx(np.where(allowed, found.maps[b, t, 0], np.inf).min(), abs=1e-6)
 
 
-def test_all_locations_are_allowed_where_none_would_be_left(world):
-    _, found = annotated(world, DesignConfig(search="grid", overlap=0), glimpses=10)
+@pytest.mark.parametrize("revisit", [True, False])
+def test_least_overlap_is_taken_where_none_is_allowed(world, fine_world, revisit):
+    _, found = annotated(world, DesignConfig(search="grid", overlap=0, revisit=revisit), glimpses=10)
     assert all(len(set(row[:9])) == 9 for row in found.locations.tolist())
+    _, found = annotated(fine_world, DesignConfig(search="grid", overlap=0.0, revisit=revisit), glimpses=12)
+    places = fine_world.grid.pixels.numpy()
+    for row in found.locations:
+        for t in range(1, 12):
+            gaps = np.abs(places[:, None] - places[row[:t]][None])
+            shown = (np.clip(4 - gaps, 0, None).prod(-1) / 16).max(1)
+            assert shown[row[t]] == shown.min()
+            assert shown[row[t]] < 1  # nothing is looked at twice before everything was
 
 
 def test_block_of_one_is_annotated_as_among_many(world):

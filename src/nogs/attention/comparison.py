@@ -190,12 +190,13 @@ def by_horizon(networks: Sequence[Learned], horizons: Sequence[int]) -> dict[str
 
 
 def table(comparison: Mapping[str, Any]) -> str:
-    """The methods as a Markdown table."""
+    """The methods as a Markdown table; intervals of means end where no value can lie, in `comparison` they don't."""
     head = ["method", "networks", *map(_title, MEASURES)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for method, found in comparison["methods"].items():
         never, number = found["never_reached"], found["networks"]
-        cells = [method, str(number), *(_cell(name, found["mean"][name], never=never) for name in MEASURES)]
+        means = {name: possible(name, found["mean"][name], horizon=comparison.get("horizon")) for name in MEASURES}
+        cells = [method, str(number), *(_cell(name, means[name], never=never) for name in MEASURES)]
         if never == number:
             cells[2 + list(MEASURES).index("reached")] = f"never within {comparison['horizon']:,}"
         lines.append("| " + " | ".join(cells) + " |")
@@ -208,6 +209,13 @@ def table(comparison: Mapping[str, Any]) -> str:
             label = name.replace("_", " ") + (", same features" if name == "whole_image" else "")
             lines.append("| " + " | ".join([label, "", "", "", "", f"{100 * value:.2f} %", "", "", ""]) + " |")
     return "\n".join(lines)
+
+
+def possible(name: str, interval: Sequence[float], *, horizon: int | None) -> tuple[float, float, float]:
+    """A mean with the part of its interval where values of the measure can lie; Student's knows no such ends."""
+    most = 1.0 if "accuracy" in name else np.inf if name == "nll" or horizon is None else float(horizon)
+    mean, low, high = interval
+    return mean, float(np.clip(low, 0.0, most)), float(np.clip(high, 0.0, most))
 
 
 def tasks_table(comparison: Mapping[str, Any], names: Sequence[str] = ("converged", "reached", "accuracy")) -> str:

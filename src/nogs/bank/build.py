@@ -31,11 +31,12 @@ from nogs.runtime import progress
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_array, read_json, save_array, write_json
-from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.stage import Stage
 
 __all__ = ["SeededImages", "build_bank", "load_bank", "verify_bank"]
 
+GENERATOR = "generator.safetensors"
 _PROBED = 8  # images kept of a bank of numbers, to tell whether the generator still makes the same
 
 
@@ -85,11 +86,8 @@ def build_bank(
     stage.begin()
     began = time.monotonic()
     check = Duplicates.of(task, rms=config.duplicate_rms, device=where)
-    images: Images
-    if config.keep == "images":
-        images = _write_images(generator, check, config, folder / "images")
-    else:
-        images = _write_numbers(generator, check, config, folder / "images")
+    write: Callable[..., Images] = _write_images if config.keep == "images" else _write_numbers
+    images = write(generator, check, config, folder / "images")
     if len(images) <= config.components:
         raise InputError(
             f"The bank got {len(images)} images, too few for bank.components = {config.components}; lower the latter."
@@ -113,6 +111,7 @@ def build_bank(
         images=len(images),
         generator=config.generator,
         generator_fingerprint=generator.fingerprint,
+        generator_digest=file_digest(source) if source == folder / GENERATOR else None,
         near_duplicates_left_out=len(_drawn(folder)[1]),
         explained_variance=round(pca.explained, 5),
         task=task.fingerprint,
@@ -181,7 +180,24 @@ def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None
         if len(store) != about["images"]:
             problems.append(f"{folder / 'images'} holds {len(store)} images, not {about['images']}; build it again.")
         problems += store.verify(advance=advance)
-    return problems
+    return problems + _generator_problems(folder / GENERATOR, about)
+
+
+def _generator_problems(path: Path, about: dict[str, Any]) -> list[str]:
+    """A sentence if the generator that was trained for the bank is not as it was then."""
+    from nogs.bank.generators.trained import Trained
+
+    old = "generator_digest" not in about  # only the weights' fingerprint was noted then
+    mark = about.get("generator_fingerprint" if old else "generator_digest")
+    if about["config"]["generator"] != "trained" or mark is None or (old and not path.exists()):
+        return []
+    why = "has changed since the bank was built"
+    try:
+        if mark == (Trained.load(path).fingerprint if old else file_digest(path)):
+            return []
+    except Exception:  # a damaged header fails in many ways; all mean: not that file
+        why = "can't be read" if path.exists() else "is missing"
+    return [f"{path} {why}; bring it back from a copy, or build the bank again in another folder."]
 
 
 def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -> tuple[Path, float]:
@@ -190,7 +206,7 @@ def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -
     from nogs.bank.generators.trained import Trained
     from nogs.bank.generators.training import STATE, train_generator
 
-    path, state = folder / "generator.safetensors", folder / STATE
+    path, state = folder / GENERATOR, folder / STATE
     rows = allowed_rows(task, rms=config.duplicate_rms, device=device)
     if path.exists():
         about = Trained.load(path).about
@@ -265,10 +281,8 @@ def _open_numbers(
 ) -> SeededImages:
     if task is None:
         raise InputError(f"{folder} keeps only the numbers of its images; give its task, to generate them anew.")
-    trained = folder / "generator.safetensors"
-    generator = make_generator(
-        config, task=task, source=source or (trained if trained.exists() else None), device=device
-    )
+    source = source or next(folder.glob(GENERATOR), None)  # its own, if there is one
+    generator = make_generator(config, task=task, source=source, device=device)
     made = SeededImages(generator, _kept(*_drawn(folder)), seed=config.seed, batch=config.batch)
     probe = load_array(folder / "images" / "probe.npy").astype(np.int16)
     # another device may round differently, another generator makes other pictures

@@ -171,6 +171,9 @@ def write_comparison(
     several = len(found["tasks"]) > 1
     if several:
         write_text(folder / "attributes.md", tasks_table(found) + "\n")
+    else:  # what an earlier comparison of several attributes left here
+        for name in ("attributes.md", "convergence.png", "convergence.svg"):
+            (folder / name).unlink(missing_ok=True)
     print(table(found))
     from nogs.report.learning import convergence_figure, curves_figure  # after all numbers are safe
 
@@ -184,21 +187,38 @@ def write_comparison(
 
 
 def _heuristic(args: CompareRecipeArgs, recipe: Recipe, task: Task, methods: Sequence[str]) -> Path | None:
-    """The heuristic's map, if a method needs one: as given, as made before, or made now and kept in the run."""
+    """The heuristic's map, if a method needs one: as given, as made before, or made now and kept in the run.
+
+    One that was made before from another posterior or bank than would be used now is refused.
+    """
     from nogs.attention.methods import needs_heuristic
-    from nogs.supervision.heuristic import FILE, save_heuristic
+    from nogs.supervision.heuristic import FILE, load_heuristic, save_heuristic
 
     if args.heuristic is not None or not any(needs_heuristic(method, recipe.attention) for method in methods):
         return args.heuristic
-    kept = args.out / "heuristic"
-    if (kept / FILE).is_file():
-        return kept
-    from nogs.cli.heuristic import draw, make_map
+    from nogs.cli.heuristic import draw, made_from, make_map
 
-    posterior = find_source(recipe, task, given=args.posterior, run=args.out, flag="--posterior")
+    kept = args.out / "heuristic"
+    there = (kept / FILE).is_file()
+    try:
+        posterior = find_source(recipe, task, given=args.posterior, run=args.out, flag="--posterior")
+    except InputError:
+        if not there:
+            raise
+        posterior = None
     if posterior is None:
-        return None  # the method says what it lacks and how to make it
+        return kept if there else None  # without a map, the method says what it lacks and how to make it
     bank = args.bank or (args.out / "bank" if (args.out / "bank" / "done.json").is_file() else None)
+    if there:
+        before, now = load_heuristic(kept, task=task).provenance, made_from(posterior, bank)
+        others = {"posterior_digest": "another posterior", "over": "other images", "bank": "another bank"}
+        # a map that was brought from elsewhere may say nothing of what it was made from
+        for other in (others[name] for name in others if name in before and before[name] != now.get(name)):
+            raise InputError(
+                f"{kept} holds a map that was made with {other} than this command would use; delete that folder, "
+                f"choose another --out, or take the map as it is with --heuristic {kept}."
+            )
+        return kept
     found = make_map(
         task,
         recipe,

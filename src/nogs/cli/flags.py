@@ -101,7 +101,11 @@ def parse_with_recipe(
         ],
     )
     both = _tyro(joint, argv, prog=prog, description=description)
-    return both.args, validated(both.recipe, source=f"Recipe {base.name!r} with these flags", spell=_flag)
+    found = validated(both.recipe, source=f"Recipe {base.name!r} with these flags", spell=_flag)
+    data, out = (getattr(both.args, name, None) for name in ("data", "out"))
+    if found.data.kind == "folder" and data is not None and out is not None and data.resolve() == out.resolve():
+        raise InputError(f"--out is the folder of the pictures, {data}; name another, such as {data / 'run'}.")
+    return both.args, found
 
 
 def find_source(recipe: Recipe, task: Task, *, given: str | None, run: Path | None, flag: str) -> str | None:

@@ -68,12 +68,15 @@ def heuristic(argv: list[str]) -> None:
     from nogs.attention.methods import of_heuristic
     from nogs.cli.annotate import chosen_attributes
     from nogs.sequences import save
+    from nogs.sequences.store import MANIFEST
     from nogs.supervision import load_heuristic, save_heuristic
 
     if args.map is not None and (args.posterior is not None or args.bank is not None):
         raise InputError("--map is a map that was made before; leave --posterior and --bank out.")
     task = args.load(recipe)
-    attributes = chosen_attributes(args.attribute, task)
+    attributes, ids = chosen_attributes(args.attribute, task), task.splits["annotate"]
+    if args.kind and not ids:
+        raise InputError(f"Task {task.name!r} has no images to annotate; raise data.annotated.")
     if args.map is not None:
         found = load_heuristic(args.map, task=task)
     else:
@@ -88,19 +91,22 @@ def heuristic(argv: list[str]) -> None:
             skip_corrupt=args.skip_corrupt,
             device=args.device,
         )
+    made = {
+        args.out / kind / (attribute or ""): of_heuristic(
+            f"ps-{kind}", found, task, ids, attribute=attribute, glimpses=recipe.glimpses, seed=recipe.seed
+        )
+        for attribute in attributes
+        for kind in args.kind
+    }
+    for folder, sequences in made.items():
+        if (folder / MANIFEST).exists() and not args.overwrite:
+            save(sequences, folder)  # refuses a folder of others, and writes nothing into one of these
     print(f"map: {save_heuristic(found, args.out, task=task)}")
     for attribute in attributes:
         draw(found, task, attribute, folder=args.out)
-        for kind in args.kind:
-            folder = args.out / kind / (attribute or "")
-            ids = task.splits["annotate"]
-            if not ids:
-                raise InputError(f"Task {task.name!r} has no images to annotate; raise data.annotated.")
-            sequences = of_heuristic(
-                f"ps-{kind}", found, task, ids, attribute=attribute, glimpses=recipe.glimpses, seed=recipe.seed
-            )
-            save(sequences, folder, overwrite=args.overwrite)
-            print(f"{folder}: {len(sequences):,} sequences of {sequences.length} glimpses")
+    for folder, sequences in made.items():
+        save(sequences, folder, overwrite=args.overwrite)
+        print(f"{folder}: {len(sequences):,} sequences of {sequences.length} glimpses")
 
 
 def handcrafted(argv: list[str]) -> None:
@@ -136,8 +142,10 @@ def make_map(
 ) -> Heuristic:
     """The expected posterior entropy of every location with nothing seen; over a bank's images, or over held-out ones.
 
-    The validation images never trained the posterior, and no label of theirs is used.
+    The validation images never trained the posterior, and no label of theirs is used. Nor is that of a bank's images:
+    the heuristic is of the entropy, whatever design.label_share makes the sequences of.
     """
+    recipe = recipe.model_copy(update={"design": recipe.design.model_copy(update={"label_share": 0.0})})
     posterior = find_source(recipe, task, given=posterior, run=None, flag="--posterior")
     if posterior is None:
         raise InputError(
@@ -149,24 +157,20 @@ def make_map(
 
     from nogs.design.steps import Tools, first_step
     from nogs.design.tools import bank_folder
-    from nogs.posterior.store import find_posterior, load_posterior
+    from nogs.posterior.store import load_posterior
     from nogs.runtime.device import pick_device
-    from nogs.runtime.files import read_json
-    from nogs.runtime.fingerprint import file_digest
     from nogs.runtime.progress import say
     from nogs.supervision import Heuristic
     from nogs.supervision.heuristic import ImagePrior
 
     chosen = pick_device(device)
     load_posterior(posterior, task=task)  # one of another task is refused
-    provenance = {"posterior_digest": file_digest(find_posterior(posterior)), "seed": recipe.seed}
+    provenance = {**made_from(posterior, bank), "seed": recipe.seed}
     if bank is not None:
-        folder = bank_folder(bank)
-        provenance |= {"over": "bank", "bank": read_json(folder / "done.json")["fingerprint"]}
         tools = recipe.tools(
             task,
             posterior=posterior,
-            bank=folder,
+            bank=bank_folder(bank),
             device=device,
             data=data,
             cache=cache,
@@ -175,7 +179,7 @@ def make_map(
         )()
     else:
         rows = task.rows("validation")
-        provenance |= {"over": "validation images", "images": len(rows)}
+        provenance["images"] = len(rows)
         prior = ImagePrior(torch.from_numpy(np.array(task.images[rows])).to(chosen), fingerprint=task.fingerprint)
         batch = recipe.design.batch_on(chosen.type)
         opened = load_posterior(posterior, device=chosen, precision=recipe.posterior.precision, chunk=batch)
@@ -183,6 +187,19 @@ def make_map(
     say(f"Expected posterior entropy of {len(task.grid):,} locations over {provenance['over']}.")
     first = first_step(tools, np.array(task.images[0]), config=recipe.design, shown=True)
     return Heuristic(first.map.estimate.double().numpy(), first.map.error.double().numpy(), provenance)
+
+
+def made_from(posterior: str, bank: Path | None) -> dict[str, str]:
+    """What a map's provenance says of the posterior and of the bank that it is made with."""
+    from nogs.design.tools import bank_folder
+    from nogs.posterior.store import find_posterior
+    from nogs.runtime.files import read_json
+    from nogs.runtime.fingerprint import file_digest
+
+    digest = {"posterior_digest": file_digest(find_posterior(posterior))}
+    if bank is None:
+        return {**digest, "over": "validation images"}
+    return {**digest, "over": "bank", "bank": read_json(bank_folder(bank) / "done.json")["fingerprint"]}
 
 
 def draw(found: Heuristic, task: Task, attribute: str | None, *, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,8 @@ def predict(argv: list[str]) -> None:
         try:
             picture = model.picture(path)
         except InputError as error:
-            problems.append(str(error))
+            folder = f"{path} is a folder, not a picture; give the pictures in it, such as {path / '*.png'}."
+            problems.append(folder if os.path.isdir(path) else str(error))
             continue
         answer = model.classify_picture(
             picture, policy=args.policy, looks=args.looks, stop_at=args.stop_at, seed=args.seed
@@ -90,10 +92,10 @@ def predict(argv: list[str]) -> None:
 
         write_bytes(args.picture, glimpses_sheet(images, answers, grid=model.grid, names=names))
         print(f"Glimpses drawn: {args.picture}", file=sys.stderr)
+    for problem in problems[:-1]:
+        print(f"nogs: error: {problem}", file=sys.stderr)
     if problems:
-        others = len(problems) - 1
-        more = "One more picture" if others == 1 else f"{others} more pictures"
-        raise InputError(problems[0] + (f" ({more} could not be used.)" if others else ""))
+        raise InputError(problems[-1])
 
 
 def told(answer: Answer, scales: int) -> str:

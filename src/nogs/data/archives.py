@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nogs.runtime.errors import InputError
 
-__all__ = ["IMAGE_SUFFIXES", "OTHER_SUFFIXES", "Entry", "Tree", "by_stem", "hidden", "walk"]
+__all__ = ["IMAGE_SUFFIXES", "OTHER_SUFFIXES", "Entry", "Tree", "by_stem", "hidden", "is_run", "walk"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 OTHER_SUFFIXES = (
@@ -117,10 +117,16 @@ def hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a command of this package keeps its work there, whose figures are not pictures of a dataset."""
+    folder = folder.with_name(folder.name.removesuffix(".before"))
+    return (folder / "recipe.yaml").is_file() and (folder / "data").is_dir()
+
+
 def walk(
     folder: Path, prefix: str = "", *, suffixes: tuple[str, ...] = IMAGE_SUFFIXES, above: tuple[str, ...] = ()
 ) -> Iterator[Entry]:
-    """Every picture below a folder in the order of its name; hidden files and folders are passed over.
+    """Every picture below a folder in the order of its name; hidden files, hidden folders and runs are passed over.
 
     A link to nothing is an entry too: reading it fails, as that of other damaged pictures. A link to one of the folders
     `above` is passed over, else it would be followed without end.
@@ -137,6 +143,8 @@ def walk(
             continue
         # os.path.isdir says no to a link that leads back to itself, where the entry's own is_dir raises
         if os.path.isdir(child.path) if child.is_symlink() else child.is_dir():
+            if is_run(Path(child.path)):
+                continue
             if not child.is_symlink() or os.path.realpath(child.path) not in above:
                 yield from walk(folder / child.name, f"{prefix}{child.name}/", suffixes=suffixes, above=above)
         elif child.name.lower().endswith(suffixes):

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
-from nogs.data.archives import IMAGE_SUFFIXES, OTHER_SUFFIXES, Entry, hidden, walk
+from nogs.data.archives import IMAGE_SUFFIXES, OTHER_SUFFIXES, Entry, hidden, is_run, walk
 from nogs.data.catalogue import Catalogue
 from nogs.data.config import DataConfig
 from nogs.data.images import Preparation
@@ -169,7 +169,9 @@ def _class_folders(data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, 
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(child for child in path.iterdir() if child.is_dir() and not hidden(child.name))
+    """The folders in a folder, but not those of runs, nor one that holds nothing else."""
+    inside = [child for child in path.iterdir() if child.is_dir() and not hidden(child.name) and not is_run(child)]
+    return sorted(child for child in inside if not any(child.iterdir()) or not all(map(is_run, child.iterdir())))
 
 
 def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, str], dict[str, str]]:

@@ -24,7 +24,8 @@ class DesignConfig(BaseModel):
     """Whether a location may be chosen again, as in algorithm 1."""
     overlap: float = Field(1.0, ge=0, le=1)
     """Largest share of a new glimpse that one of the earlier ones may have shown already; 1 allows any (the paper's).
-    Posteriors that were not trained with `overlapping` glimpses take what they see twice for more evidence."""
+    Where no location is left, the least overlap there is. Posteriors that were not trained with `overlapping` glimpses
+    take what they see twice for more evidence."""
     keep_maps: bool = False
     """Keep the expected posterior entropy of every location, step and image, in maps.safetensors."""
 

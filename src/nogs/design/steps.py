@@ -21,7 +21,7 @@ from nogs.posterior.protocol import Posterior, entropy
 from nogs.runtime.progress import track
 from nogs.runtime.streams import key
 
-__all__ = ["Annotated", "First", "Tools", "annotate_images", "first_step"]
+__all__ = ["Annotated", "First", "Tools", "allowed_next", "annotate_images", "first_step"]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def annotate_images(
             share=config.label_share,
             batch=config.batch_on(tools.device.type),
         )
-        choice = search.search(entropies, _allowed(grid, places, chosen, config))
+        choice = search.search(entropies, allowed_next(grid, chosen, config))
         chosen = torch.cat([chosen, choice.location.to(tools.device)[:, None]], 1)
         steps.append(
             {
@@ -163,17 +163,15 @@ def annotate_images(
     )
 
 
-def _allowed(
-    grid: Grid, places: Int64[Tensor, "L 2"], chosen: Int64[Tensor, "B T"], config: DesignConfig
-) -> Bool[Tensor, "B L"]:
-    """Locations that may be next; all, where none would be left."""
+def allowed_next(grid: Grid, chosen: Int64[Tensor, "B T"], config: DesignConfig) -> Bool[Tensor, "B L"]:
+    """Locations that may be next; where none is, those of which least was shown, and at last those taken before."""
+    places = grid.pixels.to(chosen.device)
     # each axis of a glimpse has so many pixels in common with an earlier one's
     common = (grid.glimpse - (places[None, None] - places[chosen][:, :, None]).abs()).clamp(min=0)  # B T L 2
     shown = common.prod(-1).amax(1) / grid.glimpse**2
-    allowed = shown <= config.overlap
     if not config.revisit:
-        allowed.scatter_(1, chosen, False)
-    return allowed | ~allowed.any(1, keepdim=True)
+        shown = shown.scatter(1, chosen, torch.inf)
+    return shown <= shown.amin(1, keepdim=True).clamp(min=config.overlap)
 
 
 def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float, Tensor, Tensor]:

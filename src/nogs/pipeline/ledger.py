@@ -39,7 +39,7 @@ class Ledger:
         now = {name: list(item) if isinstance(item, tuple) else item for name, item in dotted(made_from).items()}
         before = self.entries.get(stage)
         why = None
-        if before is not None and before != now:
+        if before is not None and before != now and (self.run / stage).exists():
             why = f"{stage}: {_difference(before, now)}; done again" + self._move(stage, fingerprint(before))
         self.entries[stage] = now
         write_json(self.path, self.entries)
@@ -47,8 +47,6 @@ class Ledger:
 
     def _move(self, stage: str, mark: str) -> str:
         folder = self.run / stage
-        if not folder.exists():
-            return "."
         aside = self.run.with_name(f"{self.run.name}.before") / f"{stage}-{mark}"
         number = 1
         while aside.exists():

@@ -13,6 +13,7 @@ from nogs.pipeline.work import STAGES, Settings, Work, counted, digest_of, save_
 from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.device import versions
+from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.lock import only_one
@@ -42,7 +43,13 @@ class _Run(Work):
 
     def all(self) -> Path:
         """Every stage up to the last that is asked for."""
-        end = self.run
+        end, recipe = self.run, self.recipe
+        late = STAGES.index(self.settings.until) >= STAGES.index("sequences")
+        if late and recipe.design.label_share and recipe.bank.generator != "training-images":
+            raise InputError(
+                f"design.label_share is {recipe.design.label_share:g}, but the images of a bank of "
+                f"{recipe.bank.generator!r} have no labels; give --bank.generator training-images, or leave it out."
+            )
         for number, stage in enumerate(STAGES, start=1):
             self.head = f"{number}/{len(STAGES)} {stage}"
             end = getattr(self, f"_{stage}")()

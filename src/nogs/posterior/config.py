@@ -48,7 +48,8 @@ class PosteriorConfig(BaseModel):
     """Where training glimpses lie: at any pixel, or on the grid alone."""
     overlapping: float = Field(0.0, ge=0, le=1)
     """Share of the training glimpses, from the second on, that are drawn where they overlap an earlier one. Uniform
-    ones (0, the paper's) hardly ever do, and a network that knows no overlaps takes what it sees twice for evidence."""
+    ones (0, the paper's) seldom do on large images, and a network that knows no overlaps takes what it sees twice for
+    evidence."""
     train_glimpses: int | None = Field(None, ge=1)
     """Largest number of glimpses in training; by default the recipe's T. With more, small networks learn sooner."""
     flip: bool = True

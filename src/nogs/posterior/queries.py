@@ -39,23 +39,26 @@ def with_overlaps(
     grid: Grid,
     locations: Locations,
 ) -> Int[Tensor, "Q T 2"]:
-    """The same locations, but a share of them, from the second on, moved to where they overlap an earlier one."""
-    moved, which, down, right = (
-        streams.uniform(streams.key(key, name), counter) for name in ("if", "of", "down", "right")
-    )
-    # up to a pixel less than a glimpse either way, which leaves at least that pixel in common
-    offset = ((2 * grid.glimpse - 1) * torch.stack([down, right], -1)).long() - (grid.glimpse - 1)
+    """The same locations, but a share of them, from the second on, moved to where they overlap an earlier one.
+
+    Where that would be its very location, nothing is moved: there would be less to see.
+    """
+    names = ("if", "of", "down", "right")
+    moved, which, *along = (streams.uniform(streams.key(key, name), counter) for name in names)
     spans = (grid.height - grid.glimpse, grid.width - grid.glimpse)
     places = [pixels[:, 0]]
     for t in range(1, pixels.shape[1]):
-        earlier = (which[:, t] * t).long()[:, None, None].expand(-1, 1, 2)
-        near = torch.stack(places, 1).gather(1, earlier)[:, 0] + offset[:, t]
-        if locations == "grid":  # the nearest of each axis
-            known = [_axis(grid, axis, pixels.device) for axis in (0, 1)]
-            near = torch.stack([k[(near[:, axis, None] - k).abs().argmin(1)] for axis, k in enumerate(known)], -1)
-        else:
-            near = torch.stack([near[:, axis].clamp(0, span) for axis, span in enumerate(spans)], -1)
-        places.append(torch.where((moved[:, t] < share)[:, None], near, pixels[:, t]))
+        earlier = torch.stack(places, 1).gather(1, (which[:, t] * t).long()[:, None, None].expand(-1, 1, 2))[:, 0]
+        axes = []
+        for axis, span in enumerate(spans):
+            known = _axis(grid, axis, pixels.device) if locations == "grid" else _range(span + 1, pixels.device)
+            # positions whose glimpses have a pixel of this axis in common are next to each other
+            first = torch.searchsorted(known, earlier[:, axis] - grid.glimpse, right=True)
+            number = torch.searchsorted(known, earlier[:, axis] + grid.glimpse) - first
+            axes.append(known[first + (along[axis][:, t] * number).long()])
+        near = torch.stack(axes, -1)
+        taken = (moved[:, t] < share) & (near != earlier).any(-1)
+        places.append(torch.where(taken[:, None], near, pixels[:, t]))
     return torch.stack(places, 1)
 
 
@@ -69,6 +72,12 @@ def _pixels(grid: Grid, device: torch.device) -> Int[Tensor, "L 2"]:
 def _axis(grid: Grid, axis: int, device: torch.device) -> Int[Tensor, " R"]:
     """The grid's rows or columns, for the same reason."""
     return torch.tensor((grid.rows, grid.columns)[axis], device=device)
+
+
+@functools.cache
+def _range(number: int, device: torch.device) -> Int[Tensor, " R"]:
+    """All pixel positions of an axis, for the same reason."""
+    return torch.arange(number, device=device)
 
 
 def strata(batch: int, glimpses: int) -> tuple[tuple[int, int], ...]:

@@ -78,6 +78,10 @@ def write_report(
     if out is None:
         out = found[0].folder / "report.html" if len(found) == 1 else found[0].folder.parent / "report.html"
     page = _Page(found, [_task_of(run, task) for run in found], Path(out), device)
+    for run, images_of in zip(found, page.tasks):
+        absent = images_of is None and run.data is not None and run.data.kind != "digits"
+        if absent and images and (run.sequences or run.networks):
+            progress.say(f"{run.folder}: There is no gallery without the images; --data with their folder brings it.")
     text = page.render(images)
     while len(text.encode()) > LARGEST and images > 0:
         images //= 2

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nogs.attention.comparison import possible
 from nogs.report.contents import Run
 
 __all__ = ["Cell", "Link", "Table", "methods_table", "percent", "quoted_table", "runs_table", "tables"]
@@ -61,7 +62,7 @@ def methods_table(comparison: Mapping[str, Any], href: str) -> Table:
     for method, found in comparison["methods"].items():
         cells = [Cell(method, method), Cell(str(found["networks"]), found["networks"], href)]
         for name in names:
-            mean, low, high = found["mean"][name]
+            mean, low, high = possible(name, found["mean"][name], horizon=comparison["horizon"])
             text = _measure(name, mean)
             if math.isfinite(mean) and low != high:
                 text += f" [{_measure(name, low)}, {_measure(name, high)}]"

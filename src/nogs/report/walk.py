@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float, Int, UInt8
 
 from nogs.data.task import Task
+from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies
 from nogs.design.epe import first_minimum, weighted
-from nogs.design.steps import Tools
+from nogs.design.steps import Tools, allowed_next
 from nogs.report.drawing import GREY, LOOK_HERE, cells, colour_bar, cross, frame, new_figure, seen
 
 if TYPE_CHECKING:
@@ -47,20 +48,34 @@ def walk_through(
     pixels: Int[np.ndarray, "t 2"],
     *,
     variables: Sequence[int],
+    config: DesignConfig | None = None,
     samples: int = 4,
     evaluations: int = 30_000,
     batch: int = 512,
 ) -> WalkThrough:
-    """Every location on the likeliest completions, as many as `evaluations` of the posterior allow."""
+    """Every location on the likeliest completions, as many as `evaluations` of the posterior allow, judged as `config`
+    says, or else as in the paper."""
+    config = config or DesignConfig()
     image = torch.from_numpy(np.array(task.images[task.rows([id])])).to(tools.device)
     where = torch.from_numpy(np.asarray(pixels, dtype=np.int64))[None]
     completions = tools.completion.complete(image, where, ids=[id])
     order = completions.weights.argsort(dim=1, descending=True, stable=True)
-    entropies = Entropies(tools.posterior, completions, where, objectives=[variables], order=order, batch=batch)
+    entropies = Entropies(
+        tools.posterior,
+        completions,
+        where,
+        objectives=[variables],
+        order=order,
+        images=image if config.earlier == "image" else None,
+        labels=tools.labels_of(completions),
+        share=config.label_share,
+        batch=batch,
+    )
     used = min(entropies.used[0], max(samples, evaluations // len(task.grid)))
     entropies.fill(torch.ones(1, len(task.grid), dtype=torch.bool), used)
     values, weights = entropies.values[0, :used].cpu(), entropies.weights[0, :used].cpu()
     mean, _ = weighted(values, weights)
+    allowed = allowed_next(task.grid, task.grid.index(where), config)[0]
     few = order[0, : min(samples, used)]
     pictures = completions.pool[completions.index[0, few]]
     pictures = torch.where(completions.flipped[0, few][:, None, None, None], pictures.flip(2), pictures)
@@ -72,7 +87,7 @@ def walk_through(
         entropies=values[: len(few)].double().numpy(),
         epe=mean.numpy(),
         completions=used,
-        chosen=int(first_minimum(mean)),
+        chosen=int(first_minimum(torch.where(allowed, mean, torch.inf))),
     )
 
 

@@ -19,6 +19,7 @@ from nogs.runtime.rates import adam_state, falling, set_rate
 __all__ = ["Done", "Work"]
 
 _TOLD = 20  # iterations between two looks at the loss, for which a GPU is waited for
+_FEW = 100  # steps below which a network has hardly learned anything
 _SAVED = 60.0  # seconds between two saved states, or more where saving is slow
 
 
@@ -153,7 +154,8 @@ class Work:
                 bar.advance(done.iteration - told, loss=(total - sums) / (done.iteration - told), **left)
                 told, sums = done.iteration, total
                 if late:
-                    progress.say(f"The {limit:.4g} s of the {self.title} are over after {told:,} steps.")
+                    few = "" if told >= _FEW else ": hardly any training; give it more time, or make it smaller"
+                    progress.say(f"The {limit:.4g} s of the {self.title} are over after {told:,} steps{few}.")
                     break
                 if told < iterations:
                     done.save_now_and_then()
