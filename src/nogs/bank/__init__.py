@@ -5,9 +5,10 @@ In: a task, and a generator of images (StyleGAN, FineGAN, one trained here, the 
 """
 
 from nogs.bank.bank import Bank, make_bank
-from nogs.bank.build import build_bank, load_bank, verify_bank
+from nogs.bank.build import build_bank, load_bank
 from nogs.bank.config import BankConfig, TrainedConfig
 from nogs.bank.generators import Generator, make_generator
+from nogs.bank.verification import verify_bank
 
 __all__ = [
     "Bank",

@@ -1,4 +1,4 @@
-"""Building a bank into a folder, resumable at any moment; loading and verifying one.
+"""Building a bank into a folder, resumable at any moment; loading one.
 
 bank/stage.json, done.json          what it was built from
 bank/generator.safetensors          the generator trained here, if there is one; before that, its generator-state
@@ -34,7 +34,7 @@ from nogs.runtime.files import load_array, read_json, save_array, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.stage import Stage
 
-__all__ = ["SeededImages", "build_bank", "load_bank", "verify_bank"]
+__all__ = ["GENERATOR", "SeededImages", "build_bank", "load_bank", "read_about"]
 
 GENERATOR = "generator.safetensors"
 _PROBED = 8  # images kept of a bank of numbers, to tell whether the generator still makes the same
@@ -134,7 +134,7 @@ def load_bank(
     Every image is checked when it is read. A bank that keeps only numbers needs its task, and `source` as it was built.
     """
     folder, where = Path(folder), pick_device(device)
-    about = _about(folder)
+    about = read_about(folder)
     config = BankConfig.model_validate(about["config"])
     images: Images
     if config.keep == "images":
@@ -159,45 +159,6 @@ def load_bank(
         about,
         None if sources is None else sources.to(where),
     )
-
-
-def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None) -> list[str]:
-    """Check counts and every checksum of a bank; each damage is one sentence, none means that the bank is whole."""
-    folder = Path(folder)
-    about = _about(folder)
-    problems = []
-    try:
-        codes = read_codes(folder)
-        if len(codes) != about["images"]:
-            problems.append(
-                f"{folder / 'codes'} holds {len(codes)} codes, not {about['images']}; build the bank again."
-            )
-        read_sources(folder, images=about["images"])
-    except InputError as error:
-        problems.append(str(error))
-    if about["config"]["keep"] == "images":
-        store = Shards.open(folder / "images")
-        if len(store) != about["images"]:
-            problems.append(f"{folder / 'images'} holds {len(store)} images, not {about['images']}; build it again.")
-        problems += store.verify(advance=advance)
-    return problems + _generator_problems(folder / GENERATOR, about)
-
-
-def _generator_problems(path: Path, about: dict[str, Any]) -> list[str]:
-    """A sentence if the generator that was trained for the bank is not as it was then."""
-    from nogs.bank.generators.trained import Trained
-
-    old = "generator_digest" not in about  # only the weights' fingerprint was noted then
-    mark = about.get("generator_fingerprint" if old else "generator_digest")
-    if about["config"]["generator"] != "trained" or mark is None or (old and not path.exists()):
-        return []
-    why = "has changed since the bank was built"
-    try:
-        if mark == (Trained.load(path).fingerprint if old else file_digest(path)):
-            return []
-    except Exception:  # a damaged header fails in many ways; all mean: not that file
-        why = "can't be read" if path.exists() else "is missing"
-    return [f"{path} {why}; bring it back from a copy, or build the bank again in another folder."]
 
 
 def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -> tuple[Path, float]:
@@ -340,7 +301,8 @@ def _has_sources(folder: Path, *, images: int) -> bool:
         return False
 
 
-def _about(folder: Path) -> dict[str, Any]:
+def read_about(folder: Path) -> dict[str, Any]:
+    """What a finished bank says of itself."""
     path = folder / "done.json"
     if not path.exists():
         raise InputError(f"{folder} holds no finished bank; run nogs bank build.")
