@@ -178,7 +178,7 @@ class Bench:
         make = real if options.recipe else synthetic
         self.task, self.posterior, self.bank, self.images, self.ids = make(options, self.recipe, self.device)
         self.completion = self.recipe.completion.model_copy(
-            update={"kept": options.completions or self.recipe.completion.kept}
+            update={"kept": options.completions, "prior": options.completions} if options.completions else {}
         )
         self.attribute = options.attribute
         if self.attribute is None and self.task.space.kind == "bernoulli":
@@ -359,7 +359,7 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=8, help="agreement: of them at once")
     parser.add_argument("--block", type=int, help="speed: images at once; by default the recipe's")
     parser.add_argument("--bank", type=int, default=500, help="images of the synthetic bank")
-    parser.add_argument("--completions", type=int, help="by default the recipe's")
+    parser.add_argument("--completions", type=int, help="by default the recipe's; also for the first step")
     parser.add_argument("--glimpses", type=int, help="by default the recipe's")
     parser.add_argument("--batch", type=int, help="evaluations at once; by default the posterior's own")
     parser.add_argument(
