@@ -72,7 +72,7 @@ def _write_best(trainer: Trainer, path: Path) -> None:
     about: dict[str, Any] = {
         "task": task.name,
         "task_fingerprint": task.fingerprint,
-        "trained_on": f"{len(trainer.training)} images of the split 'posterior'",
+        "trained_on": f"{len(trainer.training):,} images of the split 'posterior'",
         "iterations": trainer.iteration,
         "best_iteration": trainer.best_iteration,
         "training_seconds": round(trainer.spent, 1),
@@ -101,7 +101,7 @@ def write_combined(
     about: dict[str, Any] = {
         "task": task.name,
         "task_fingerprint": task.fingerprint,
-        "trained_on": f"{len(task.splits['posterior'])} images of the split 'posterior', in {len(members)} networks, "
+        "trained_on": f"{len(task.splits['posterior']):,} images of the split 'posterior', in {len(members)} networks, "
         f"each without 1/{len(members)} of them",
         **{name: sum(one[name] for one in each) for name in sums},
         "seed": seed,
