@@ -8,12 +8,14 @@ import torch
 import nogs.report
 from nogs.attention.training import Trainer
 from nogs.data import load_task
+from nogs.design.config import LATER, DesignConfig
 from nogs.pipeline import STAGES, Settings, estimates, run_recipe
 from nogs.pipeline.ledger import Ledger
 from nogs.pipeline.verdict import verdicts
 from nogs.posterior import training as posterior_training
 from nogs.recipes import recipe, validated
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import telling
 from nogs.runtime.files import read_json, write_json
 from nogs.sequences import load
 
@@ -216,7 +218,19 @@ def test_a_ledger_names_the_field_that_changed(tmp_path):
     assert why is not None
     assert why.startswith("bank: bank.count was 3 and is 4 and 1 more fields differ; done again, the former is kept in")
     assert not (tmp_path / "run" / "bank").exists()
-    assert again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "b"}) is None  # there is nothing to redo
+    # there is nothing that would be done again
+    assert (
+        again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "b"}) == "bank: made from data that changed."
+    )
+
+
+def test_fields_that_came_later_make_nothing_new_unless_they_are_set(finished):
+    record = read_json(finished[0] / "run.json")
+    assert "posterior.width" in record["posterior"]
+    assert "posterior.overlapping" not in record["posterior"]
+    assert "design.search" in record["sequences"]
+    assert not {"design.overlap", "design.label_share"} & set(record["sequences"])
+    assert telling(DesignConfig(overlap=0.5), later=LATER)["overlap"] == 0.5
 
 
 def test_a_damaged_record_is_refused(tmp_path):

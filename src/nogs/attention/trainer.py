@@ -28,6 +28,7 @@ from nogs.data.task import Task
 from nogs.runtime import progress
 from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import telling
 from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.memory import keep_freed_memory
@@ -224,8 +225,7 @@ class Trainer:
 
 def telling_fields(config: AttentionConfig) -> dict[str, Any]:
     """The fields on which a result depends."""
-    plain = {name for name, value in LATER.items() if getattr(config, name) == value}
-    return config.model_dump(mode="json", exclude=ELSEWHERE | plain)
+    return telling(config, later=LATER, exclude=ELSEWHERE)
 
 
 def state_mark(task: Task, members: Sequence[Member], config: AttentionConfig, glimpses: int) -> str:

@@ -10,7 +10,6 @@ bank/sources.npy                    the training image that each shows, if the g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +85,11 @@ def build_bank(
     stage.begin()
     began = time.monotonic()
     check = Duplicates.of(task, rms=config.duplicate_rms, device=where)
-    write: Callable[..., Images] = _write_images if config.keep == "images" else _write_numbers
-    images = write(generator, check, config, folder / "images")
+    images: Images
+    if config.keep == "images":
+        images = _write_images(generator, check, config, folder / "images")
+    else:
+        images = _write_numbers(generator, check, config, folder / "images")
     if len(images) <= config.components:
         raise InputError(
             f"The bank got {len(images)} images, too few for bank.components = {config.components}; lower the latter."
@@ -242,8 +244,8 @@ def _open_numbers(
 ) -> SeededImages:
     if task is None:
         raise InputError(f"{folder} keeps only the numbers of its images; give its task, to generate them anew.")
-    source = source or next(folder.glob(GENERATOR), None)  # its own, if there is one
-    generator = make_generator(config, task=task, source=source, device=device)
+    own = folder / GENERATOR
+    generator = make_generator(config, task=task, source=source or (own if own.exists() else None), device=device)
     made = SeededImages(generator, _kept(*_drawn(folder)), seed=config.seed, batch=config.batch)
     probe = load_array(folder / "images" / "probe.npy").astype(np.int16)
     # another device may round differently, another generator makes other pictures

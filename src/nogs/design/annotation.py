@@ -20,13 +20,14 @@ import torch
 
 from nogs.data.task import Task
 from nogs.design.confidence import MOST, confidence, evenly, of_variables
-from nogs.design.config import DesignConfig
+from nogs.design.config import LATER, DesignConfig
 from nogs.design.entropies import objective
 from nogs.design.epe import EPEMap
 from nogs.design.steps import First, Tools, annotate_images, first_step
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import Executor, LocalExecutor
+from nogs.runtime.fields import telling
 from nogs.runtime.files import load_tensors, read_json, save_tensors, write_json, write_text
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
@@ -91,11 +92,7 @@ def annotate(
     if not ids or len(set(ids)) < len(ids):
         raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
     column = None if attribute is None else task.attribute(attribute)
-    later = {"label_share": 0.0, "overlap": 1.0}  # fields that came later: without them nothing is another annotation
-    fields = config.model_dump(
-        mode="json", exclude={name for name, old in later.items() if getattr(config, name) == old}
-    )
-    tools = fingerprint("tools", task.fingerprint, marks, fields, seed, device)
+    tools = fingerprint("tools", task.fingerprint, marks, telling(config, later=LATER), seed, device)
     stage = Stage(folder, name="annotation", fingerprint=fingerprint("annotation 1", tools, glimpses, ids, attribute))
     stage.check_folder()
     if check:

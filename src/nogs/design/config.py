@@ -6,6 +6,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+LATER = {"label_share": 0.0, "overlap": 1.0}
+"""Fields that earlier versions did not have, each with the value that leaves things as they were."""
+
 
 class DesignConfig(BaseModel):
     """Where to look next (algorithm 1); how many completions there are is the completion's `kept`."""

@@ -39,14 +39,16 @@ class Ledger:
         now = {name: list(item) if isinstance(item, tuple) else item for name, item in dotted(made_from).items()}
         before = self.entries.get(stage)
         why = None
-        if before is not None and before != now and (self.run / stage).exists():
-            why = f"{stage}: {_difference(before, now)}; done again" + self._move(stage, fingerprint(before))
+        if before is not None and before != now:
+            why = f"{stage}: {_difference(before, now)}{self._move(stage, fingerprint(before))}."
         self.entries[stage] = now
         write_json(self.path, self.entries)
         return why
 
     def _move(self, stage: str, mark: str) -> str:
         folder = self.run / stage
+        if not folder.exists():
+            return ""
         aside = self.run.with_name(f"{self.run.name}.before") / f"{stage}-{mark}"
         number = 1
         while aside.exists():
@@ -56,7 +58,7 @@ class Ledger:
             folder.rename(aside)
         except OSError as error:
             raise InputError(f"Cannot move {folder} to {aside} ({error.strerror}); choose another --out.") from error
-        return f", the former is kept in {aside}."
+        return f"; done again, the former is kept in {aside}"
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from nogs.data.task import Task
+from nogs.design.config import LATER as DESIGN_LATER
 from nogs.pipeline import estimates
 from nogs.pipeline.verdict import verdicts
 from nogs.pipeline.work import STAGES, Settings, Work, counted, digest_of, save_figure
+from nogs.posterior.config import LATER as POSTERIOR_LATER
 from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import telling
 from nogs.runtime.files import read_json, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.lock import only_one
@@ -99,7 +102,7 @@ class _Run(Work):
                 if "tables" in found:
                     self.tell(f"  {_scores(found)}")
             return folder
-        fields = config.model_dump(mode="json", exclude={"save_every"})
+        fields = telling(config, later=POSTERIOR_LATER, exclude={"save_every"})
         self.enter("posterior", {"posterior": fields, **self.common()})
         with self.threads(config.kind == "tokens" and config.width <= 128):
             if not self.skipped(folder):
@@ -172,7 +175,10 @@ class _Run(Work):
 
         recipe, task, ids = self.recipe, self.task, self.task.splits["annotate"]
         home, bank, source = self.run / "sequences", self.run / "bank", self.posterior_file()
-        parts = {name: getattr(recipe, name).model_dump(mode="json") for name in ("completion", "design")}
+        parts = {
+            "completion": recipe.completion.model_dump(mode="json"),
+            "design": telling(recipe.design, later=DESIGN_LATER),
+        }
         inputs = {f"from the {stage}": self.ledger.mark(stage) for stage in ("posterior", "bank")}
         self.enter("sequences", {**parts, **inputs, **self.common()})
         check_leaks(task, posterior=source, bank=bank)

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nogs.data.augment import AugmentConfig
 
+LATER = {"overlapping": 0.0}
+"""Fields that earlier versions did not have, each with the value that leaves things as they were."""
+
 
 class PosteriorConfig(BaseModel):
     """The posterior and its training; schedule, batch and learning rate are the paper's by default."""

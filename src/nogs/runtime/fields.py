@@ -1,11 +1,13 @@
-"""Nested fields by their dotted names, as flags and messages spell them."""
+"""Fields of a configuration: by their dotted names, and those on which a result depends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-__all__ = ["dotted"]
+from pydantic import BaseModel
+
+__all__ = ["dotted", "telling"]
 
 
 def dotted(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -14,3 +16,10 @@ def dotted(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, item in value.items():
         out |= dotted(item, f"{prefix}{name}.") if isinstance(item, Mapping) else {f"{prefix}{name}": item}
     return out
+
+
+def telling(config: BaseModel, *, later: Mapping[str, Any], exclude: Collection[str] = ()) -> dict[str, Any]:
+    """All fields but `exclude`, and but those that came `later` and have the value that changes nothing, so that what
+    was made before there were such fields is not taken for something else."""
+    plain = {name for name, value in later.items() if getattr(config, name) == value}
+    return config.model_dump(mode="json", exclude=plain.union(exclude))
