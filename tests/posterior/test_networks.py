@@ -154,6 +154,36 @@ def test_chunks_and_their_padding_change_nothing(name):
     torch.testing.assert_close(parts.log_probabilities(images, pixels, index=index), expected, rtol=0, atol=2e-5)
 
 
+def test_a_cnn_is_compiled_for_one_number_of_glimpses(monkeypatch):
+    shapes = set()
+
+    def noting(function, dynamic):
+        assert dynamic is False
+
+        def call(*inputs):
+            shapes.add(tuple(part.shape for part in inputs))
+            return function(*inputs)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", noting)
+    images, pixels, index = queries(number=6)
+    plain, model = posterior("cnn"), posterior("cnn", chunk=6, compiled=True)
+    for t in range(4):
+        torch.testing.assert_close(
+            model.log_probabilities(images, pixels[:, :t], index=index),
+            plain.log_probabilities(images, pixels[:, :t], index=index),
+            rtol=0, atol=2e-5,
+        )  # fmt: skip
+    for t in range(3):
+        torch.testing.assert_close(
+            model.look_ahead(images, pixels[:, :t], GRID.pixels[:4], index=index),
+            plain.look_ahead(images, pixels[:, :t], GRID.pixels[:4], index=index),
+            rtol=0, atol=2e-5,
+        )  # fmt: skip
+    assert len(shapes) == 1
+
+
 @pytest.mark.parametrize("name", ["linear", "cnn"])
 def test_bfloat16_answers_are_normalised_float32(name):
     images, pixels, index = queries()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float32, Int, UInt8
 from torch import Tensor
+from torch.nn import functional as F
 
 from nogs.data.task import LabelSpace, Task
 from nogs.glimpse import Grid
@@ -121,8 +122,7 @@ class NetworkPosterior:
         self._forward: Callable[..., Tensor] = network
         self._extend: Callable[..., Tensor] = network.extend
         if compiled:
-            self._forward = torch.compile(network, dynamic=False)
-            self._extend = torch.compile(network.extend, dynamic=False)
+            self._forward, self._extend = self._compiled(network)
 
     @property
     def grid(self) -> Grid:
@@ -243,6 +243,18 @@ class NetworkPosterior:
                 logits = self._extend(prepared.shared[prepared.row[query]], seen, where, known).float()
                 parts.append(head.log_probabilities(logits, self._scale(known))[:keep])
         return torch.cat(parts)
+
+    def _compiled(self, network: GlimpseTokens | MaskedCNN) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+        forward = torch.compile(network, dynamic=False)
+        if isinstance(network, GlimpseTokens):
+            return forward, torch.compile(network.extend, dynamic=False)
+
+        def filled(images: Tensor, pixels: Tensor, observed: Tensor) -> Tensor:
+            # fewer glimpses cost a CNN no less; at one number of them it is compiled once, which takes a minute
+            more = max(0, self.glimpses - pixels.shape[1])
+            return forward(images, F.pad(pixels, (0, 0, 0, more)), F.pad(observed, (0, more)))
+
+        return filled, lambda prepared, *seen: filled(*seen)
 
     def _defaults(
         self, images: Tensor, pixels: Tensor, index: Tensor | None, observed: Tensor | None
