@@ -69,7 +69,7 @@ class BankConfig(BaseModel):
     duplicate_rms: float = Field(4.0, ge=0)
     """A bank image this close (grey levels, root mean square of 16 x 16 means) to a held-out one is left out."""
     shift: int = Field(8, ge=0)
-    """training-images: largest shift of a changed copy in px."""
+    """training-images: largest shift of a changed copy in px; 0 for pictures that are aligned, such as faces."""
     colour: float = Field(0.1, ge=0, lt=1)
     """training-images: largest relative change of a channel's brightness in a changed copy."""
     latent: int = Field(512, ge=1)
