@@ -92,7 +92,7 @@ class Replayed:
     def __init__(self, entropies: Entropies):
         self._full, self._most = entropies.values, entropies.most()
         self.weights, self.used, self.candidates = entropies.weights, entropies.used, entropies.candidates
-        self.posterior = SimpleNamespace(grid=entropies.posterior.grid)
+        self.posterior, self.shape = SimpleNamespace(grid=entropies.posterior.grid), entropies.shape
         self.values = torch.full_like(self._full, torch.nan)
         self.tried = torch.zeros_like(entropies.tried)
         self.evaluations = 0

@@ -160,6 +160,31 @@ def test_many_evaluations_are_listed_a_part_at_a_time(fine_world, monkeypatch):
     assert parts.evaluations == 2 * whole.evaluations
 
 
+@pytest.mark.parametrize("true", [False, True])
+@pytest.mark.parametrize("listed", [1 << 20, 3_000])
+def test_images_that_were_looked_at_in_the_same_places_share_evaluations(fine_world, monkeypatch, listed, true):
+    monkeypatch.setattr("nogs.design.entropies._LISTED", listed)
+    rows, places = [3, 5, 41, 41, 80], [worlds.H, worlds.P, worlds.H, worlds.P, worlds.H]
+    images, where = torch.from_numpy(fine_world.images[rows]), torch.tensor(places)[:, None]
+    completions = ExactCompletion(fine_world).complete(images, where, ids=list("abcde"))
+    found = Entropies(
+        ExactPosterior(fine_world), completions, where, objectives=[(0,)], images=images if true else None, batch=64
+    )
+    found.fill(torch.ones(5, 25, dtype=torch.bool))
+    pairs = set()
+    for b, (row, place) in enumerate(zip(rows, places)):
+        alone = filled(fine_world, row, [place], images=images[b : b + 1] if true else None)
+        used = alone.used[0]
+        assert torch.equal(found.values[b, :used], alone.values[0, :used])
+        members = completions.index[b, completions.weights[b] > 0].tolist()
+        pairs |= {(b if true else place, member) for member in members}
+    alone = sum(found.used) * 25
+    if listed > alone:
+        assert found.evaluations == len(pairs) * 25
+    assert len(pairs) * 25 <= found.evaluations <= alone
+    assert (found.evaluations < alone) is not true
+
+
 def test_what_is_known_is_not_asked_again(world):
     entropies = filled(world, 3, [worlds.A])
     before = entropies.evaluations

@@ -62,7 +62,8 @@ def test_choice_is_the_exact_one(world, name, pixels):
     np.testing.assert_allclose(choice.epe, truth[np.arange(len(IMAGES)), choice.location], atol=1e-6)
     assert (choice.error >= 0).all()
     assert choice.settled.all()
-    assert choice.map.evaluations.sum() == entropies.evaluations
+    # images that have seen the same share completions
+    assert choice.map.evaluations.amax(0).sum() <= entropies.evaluations <= choice.map.evaluations.sum()
 
 
 def test_grid_fills_the_whole_map(world):
@@ -132,7 +133,7 @@ class Table:
         self.values = torch.full_like(values, torch.nan)
         self.used = (weights > 0).sum(1).tolist()
         self.tried = torch.zeros(len(values), values.shape[2], dtype=torch.int64)
-        self.candidates = grid.pixels
+        self.candidates, self.shape = grid.pixels, grid.shape
         self.evaluations = 0
 
     def most(self, objective=0):

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+import torch
 
 import worlds
 from exact_design import tools
 from nogs.design.config import DesignConfig
-from nogs.design.steps import annotate_images, first_step
+from nogs.design.steps import annotate_images, first_step, shortlist
 
 ROWS = np.arange(0, 162, 9)
 IDS = [str(row) for row in ROWS]
@@ -100,3 +101,48 @@ def test_block_of_one_is_annotated_as_among_many(world):
         one = annotate_images(own, world.images[ROWS[[b]]], IDS[b : b + 1], first=first, config=config, glimpses=3)
         for name in ("locations", "entropy", "epe", "error"):
             np.testing.assert_array_equal(getattr(one, name)[0], getattr(many, name)[b])
+
+
+@pytest.mark.parametrize("number", [1, 4, 9, 24])
+def test_shortlist_is_the_best_locations_that_lie_apart(fine_world, number):
+    grid = fine_world.grid
+    epe = torch.rand(len(grid), generator=torch.Generator().manual_seed(number), dtype=torch.float64)
+    found, places = shortlist(grid, epe, number).tolist(), grid.pixels.tolist()
+
+    def shown(a, b):
+        ours, theirs = ({(r + i, c + j) for i in range(grid.glimpse) for j in range(grid.glimpse)} for r, c in (a, b))
+        return len(ours & theirs) / grid.glimpse**2
+
+    assert len(set(found)) == len(found) == min(number, len(found))
+    assert epe[found].tolist() == sorted(epe[found].tolist())
+    for place in range(len(grid)):
+        rivals = [one for one in found if epe[one] <= epe[place]]
+        near = any(shown(places[place], places[one]) > 0.5 for one in rivals if one != place)
+        assert (place in found) == (not near and len([one for one in rivals if one != place]) < number)
+
+
+@pytest.mark.parametrize("options", [{"search": "grid"}, {"search": "race", "tolerance": 0, "stride": 2}])
+def test_chosen_locations_are_the_best_of_the_shortlist(fine_world, options):
+    config = DesignConfig(shortlist=4, keep_maps=True, revisit=False, **options)
+    first, found = annotated(fine_world, config)
+    _, free = annotated(fine_world, DesignConfig(search="grid", keep_maps=True, revisit=False))
+    listed = shortlist(fine_world.grid, first.map.estimate[0], 4).tolist()
+    assert (found.locations != free.locations).any()
+    for b, row in enumerate(found.locations.tolist()):
+        assert set(row) <= set(listed)
+        left = [place for place in listed if place != row[0]]
+        assert row[1] == min(left, key=lambda place: (round(float(free.maps[b, 1, 0, place]), 6), place))
+
+
+def test_shortlist_as_long_as_the_grid_is_the_grid(fine_world):
+    assert sorted(shortlist(fine_world.grid, torch.rand(25).double(), 25).tolist()) == list(range(25))
+
+
+def test_shortlist_that_is_used_up_is_taken_from_again(fine_world):
+    _, found = annotated(fine_world, DesignConfig(search="grid", shortlist=2, revisit=False, overlap=0), glimpses=5)
+    assert all(len(set(row)) == 2 for row in found.locations.tolist())
+
+
+def test_shortlist_of_another_search_is_refused():
+    with pytest.raises(ValueError, match="a shortlist is for the searches grid and race, not for bayesopt"):
+        DesignConfig(search="bayesopt", shortlist=4)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-LATER = {"label_share": 0.0, "overlap": 1.0}
+LATER = {"label_share": 0.0, "overlap": 1.0, "shortlist": None}
 """Fields that earlier versions did not have, each with the value that leaves things as they were."""
 
 
@@ -29,6 +29,9 @@ class DesignConfig(BaseModel):
     """Largest share of a new glimpse that one of the earlier ones may have shown already; 1 allows any (the paper's).
     Where no location is left, the least overlap there is. Posteriors that were not trained with `overlapping` glimpses
     take what they see twice for more evidence."""
+    shortlist: int | None = Field(None, ge=1)
+    """grid, race: after the first glimpse try so many locations only: those that tell most when nothing is seen, no two
+    of which have more than half in common. By default all of them (the paper). `stride` is then of no use."""
     keep_maps: bool = False
     """Keep the expected posterior entropy of every location, step and image, in maps.safetensors."""
 
@@ -71,6 +74,8 @@ class DesignConfig(BaseModel):
     def _check(self) -> Self:
         if self.budget < self.start:
             raise ValueError(f"budget must be at least start, but is {self.budget} and start is {self.start}.")
+        if self.shortlist is not None and self.search not in ("grid", "race"):
+            raise ValueError(f"a shortlist is for the searches grid and race, not for {self.search}; leave one out.")
         return self
 
     def batch_on(self, device_type: str) -> int:

@@ -1,9 +1,10 @@
 """Posterior entropies of algorithm 1, line 5, computed where they are asked for, in calls of one fixed shape, and kept.
 
 A call is always `batch` evaluations, whatever images, completions and candidates they belong to; the last ones are
-repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. The K networks
-of a cross-fitted posterior are asked in calls of their own, a K-th as large, each about completions whose source it has
-not seen.
+repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. Images that
+were looked at in the same places share the evaluations of the completions that they have in common. The K networks of a
+cross-fitted posterior are asked in calls of their own, a K-th as large, each about completions whose source it has not
+seen.
 """
 
 from __future__ import annotations
@@ -72,20 +73,29 @@ class Entropies:
         self.candidates = (posterior.grid.pixels if candidates is None else candidates).to(device)
         self.objectives = [torch.tensor(list(variables), device=device) for variables in objectives]
         number, self._kept = order.shape
-        self._labels = labels[torch.arange(number, device=device)[:, None], order] if labels is not None else None
-        self._share = share
         networks = len(posterior.members) if isinstance(posterior, CrossFitted) else 1
         self.batch = max(1, batch // networks)
+        index, flip, fold = (
+            part.gather(1, order).flatten()
+            for part in (completions.index, completions.flipped, completions.folds(networks))
+        )
+        own = torch.arange(number, device=device)
+        # with earlier glimpses from the images nothing is shared: each has its own
+        history = _alike(pixels.flatten(1)) if images is None else own
+        image = own.repeat_interleave(self._kept)
+        self._query = _alike(torch.stack([history[image], fold, index, flip.long()], 1))
+        self._grouped = history.argsort(stable=True)
+        asked = _firsts(self._query)
+        self._labels = None if labels is None else labels[own[:, None], order].flatten(0, 1)[asked]
+        self._share = share
         self._asked = looking_apart(
             posterior,
             completions.pool,
-            pixels.repeat_interleave(self._kept, 0),
-            fold=completions.folds(networks).gather(1, order).flatten(),
-            index=completions.index.gather(1, order).flatten(),
-            flip=completions.flipped.gather(1, order).flatten(),
-            truth=None
-            if images is None
-            else (images, torch.arange(number, device=device).repeat_interleave(self._kept)),
+            pixels[image[asked]],
+            fold=fold[asked],
+            index=index[asked],
+            flip=flip[asked],
+            truth=None if images is None else (images, image[asked]),
         )
         # the statistics are of float64, which not every device has
         home = torch.device("cpu") if device.type == "mps" else device
@@ -96,6 +106,12 @@ class Entropies:
         self._table = torch.full(shape, torch.nan, device=home)
         self.tried: Int64[Tensor, "B L"] = torch.zeros(number, len(self.candidates), dtype=torch.int64, device=home)
         self.evaluations = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns in which the candidates lie: the grid's, or one row of those that are not all of it."""
+        grid = self.posterior.grid
+        return grid.shape if len(self.candidates) == len(grid) else (1, len(self.candidates))
 
     @property
     def values(self) -> Float32[Tensor, "B N L"]:
@@ -117,13 +133,13 @@ class Entropies:
         end = self._used if last is None else self._used.clamp(max=last)
         wanted = wanted.to(end.device) & (self.tried < end)
         number = torch.where(wanted, end - self.tried, 0)
-        for some in self._portions(number.sum(1).tolist()):
-            self._ask(*_listed(number[some], self.tried[some], first=some.start))
+        order = self._grouped.to(number.device)
+        for some in self._portions(number.sum(1)[order].tolist()):
+            self._ask(*_listed(number, self.tried, order[some]))
         self.tried = torch.where(wanted, end, self.tried)
 
     def _portions(self, evaluations: list[int]) -> Iterator[slice]:
-        """Images in order, so many at once that their evaluations can be listed; and counts them."""
-        self.evaluations += sum(evaluations)
+        """Images in order, so many at once that their evaluations can be listed."""
         start, listed = 0, 0
         for b, number in enumerate(evaluations):
             if listed and listed + number > _LISTED:
@@ -134,42 +150,63 @@ class Entropies:
             yield slice(start, len(evaluations))
 
     def _ask(self, image: Int64[Tensor, " M"], place: Int64[Tensor, " M"], where: Int64[Tensor, " M"]) -> None:
-        """Ask about M triples (image, completion, candidate), each the network that it is for."""
-        query = (image * self._kept + place).to(self.candidates.device)
+        """Ask about M triples (image, completion, candidate), what is the same in several of them once."""
+        device, length = self.candidates.device, len(self.candidates)
+        query = self._query[(image * self._kept + place).to(device)]
+        pair, back = torch.unique(query * length + where.to(device), return_inverse=True)
+        query, last = pair // length, self.candidates[pair % length]
+        found = torch.empty(len(pair), len(self.objectives), device=device)
         for answers, among in self._asked:
             if among is None:
-                self._call(answers, query, image, place, where)
+                found = self._answers(answers, query, last, query)
                 continue
             mine = (among[query] >= 0).nonzero()[:, 0]
-            own = mine.to(image.device)
-            self._call(answers, among[query[mine]], image[own], place[own], where[own])
+            found[mine] = self._answers(answers, among[query[mine]], last[mine], query[mine])
+        self._table[image, place, where] = found[back].to(self._table.device)
+        self.evaluations += len(pair)
 
-    def _call(self, answers: Answers, query: Tensor, image: Tensor, place: Tensor, where: Tensor) -> None:
-        """Ask one network about M of its queries, `batch` at a time, and store the answers."""
-        device, home = self.candidates.device, self._table.device
-        last = self.candidates[where.to(device)]
-        step = torch.arange(self.batch, device=device)
+    def _answers(self, answers: Answers, number: Tensor, last: Tensor, query: Tensor) -> Float32[Tensor, "M O"]:
+        """What one network says of M of the queries, by the `number` that each has among its own, `batch` at a time."""
+        step, out = (
+            torch.arange(self.batch, device=last.device),
+            [torch.empty(0, len(self.objectives), device=last.device)],
+        )
         for start in range(0, len(query), self.batch):
-            now = slice(start, min(start + self.batch, len(query)))
             rows = (start + step).clamp(max=len(query) - 1)
-            found = answers(query[rows], last[rows])[: now.stop - start]
+            asked = min(self.batch, len(query) - start)
+            found = answers(number[rows], last[rows])[:asked]
             each = entropy(found)
             if self._labels is not None:
-                truth = self._labels[image[now].to(device), place[now].to(device)]
-                each = each + self._share * (cross_entropy(found, truth) - each)
-            sums = torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
-            self._table[image[now], place[now], where[now]] = sums.to(home)
+                each = each + self._share * (cross_entropy(found, self._labels[query[rows[:asked]]]) - each)
+            out.append(torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1))
             if self._advance is not None:
-                self._advance(now.stop - start)
+                self._advance(asked)
+        return torch.cat(out)
+
+
+def _alike(rows: Int64[Tensor, "Q W"]) -> Int64[Tensor, " Q"]:
+    """A number for each row, the same for equal rows."""
+    out = rows.new_zeros(len(rows))
+    for column in rows.unbind(1):
+        out = torch.unique(out * (column.amax() + 1) + column, return_inverse=True)[1]
+    return out
+
+
+def _firsts(numbers: Int64[Tensor, " Q"]) -> Int64[Tensor, " U"]:
+    """The first place of each number."""
+    order = numbers.argsort(stable=True)
+    sorted_ = numbers[order]
+    return order[torch.cat([sorted_.new_ones(1, dtype=torch.bool), sorted_[1:] != sorted_[:-1]])]
 
 
 def _listed(
-    number: Int64[Tensor, "B L"], tried: Int64[Tensor, "B L"], *, first: int
+    number: Int64[Tensor, "B L"], tried: Int64[Tensor, "B L"], images: Int64[Tensor, " b"]
 ) -> tuple[Int64[Tensor, " M"], Int64[Tensor, " M"], Int64[Tensor, " M"]]:
-    """For each candidate its next `number` completions, one after the other: images (from `first` on), places, ..."""
-    image, where = number.nonzero(as_tuple=True)
+    """For each candidate of some images its next `number` completions, one after the other: images, places, ..."""
+    row, where = number[images].nonzero(as_tuple=True)
+    image = images[row]
     each = number[image, where]
     ends = each.cumsum(0)
     entry = torch.repeat_interleave(each)
     place = torch.arange(len(entry), device=entry.device) - (ends - each)[entry] + tried[image, where][entry]
-    return image[entry] + first, place, where[entry]
+    return image[entry], place, where[entry]

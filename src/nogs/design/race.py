@@ -73,7 +73,7 @@ class Race:
 
     def search(self, entropies: Entropies, allowed: Bool[Tensor, "B L"]) -> Choice:
         """See `LocationSearch`. What happens to an image does not depend on those beside it."""
-        shape = entropies.posterior.grid.shape
+        shape = entropies.shape
         allowed = allowed.to(entropies.values.device)
         alive, forced = every(allowed, shape, self.stride), torch.zeros_like(allowed[:, 0])
         for stride in self.strides:
@@ -109,7 +109,7 @@ class Race:
             entropies.fill(alive & racing[:, None], seen)
             judged = self._judge(entropies, alive, seen)
             if stride > 1:
-                rough = roughness(judged.mean, entropies.posterior.grid.shape, stride, before=rough)
+                rough = roughness(judged.mean, entropies.shape, stride, before=rough)
             winner = torch.where(racing, judged.leader, winner)
             stays = alive & (judged.gap - judged.bound - self.slack * rough < -self.tolerance)
             alive = torch.where(racing[:, None], stays.scatter(1, judged.leader[:, None], True), alive)

@@ -138,7 +138,7 @@ def make_search(config: DesignConfig) -> LocationSearch:
             tolerance=config.tolerance,
             first=config.first,
             growth=config.growth,
-            stride=config.stride or 1,
+            stride=1 if config.shortlist else config.stride or 1,
             slack=config.slack,
             share=config.share,
         )

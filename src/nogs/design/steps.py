@@ -21,7 +21,7 @@ from nogs.posterior.protocol import Posterior, entropy
 from nogs.runtime.progress import track
 from nogs.runtime.streams import key
 
-__all__ = ["Annotated", "First", "Tools", "allowed_next", "annotate_images", "first_step"]
+__all__ = ["Annotated", "First", "Tools", "allowed_next", "annotate_images", "first_step", "shortlist"]
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ def annotate_images(
     numbers = {"epe": [start[1]] * number, "error": [start[2]] * number}
     steps = [{**numbers, "sure": [torch.nan] * number, "effective": [float(first.map.tried.max())] * number}]
     maps = [torch.stack(start[3:]).expand(number, 2, length)]
+    among = shortlist(grid, start[3], config.shortlist or length).sort().values.to(tools.device)
     spent = 0
     for t in range(2, glimpses + 1):
         pixels = places[chosen]
@@ -134,13 +135,14 @@ def annotate_images(
             pixels,
             objectives=[variables],
             order=torch.stack(order),
+            candidates=places[among],
             images=pictures if config.earlier == "image" else None,
             labels=tools.labels_of(completions),
             share=config.label_share,
             batch=config.batch_on(tools.device.type),
         )
-        choice = search.search(entropies, allowed_next(grid, chosen, config))
-        chosen = torch.cat([chosen, choice.location.to(tools.device)[:, None]], 1)
+        choice = search.search(entropies, allowed_next(grid, chosen, config, among=among))
+        chosen = torch.cat([chosen, among[choice.location.to(tools.device)][:, None]], 1)
         steps.append(
             {
                 "epe": choice.epe.tolist(),
@@ -150,7 +152,8 @@ def annotate_images(
             }
         )
         if config.keep_maps:
-            maps.append(torch.stack([choice.map.estimate, choice.map.error], 1).cpu())
+            known = torch.stack([choice.map.estimate, choice.map.error], 1).cpu()
+            maps.append(known.new_full((number, 2, length), torch.nan).index_copy(2, among.cpu(), known))
         spent += entropies.evaluations
         advance(entropies.evaluations)
     columns = {name: np.array([step[name] for step in steps], dtype=np.float64).T for name in steps[0]}
@@ -163,15 +166,38 @@ def annotate_images(
     )
 
 
-def allowed_next(grid: Grid, chosen: Int64[Tensor, "B T"], config: DesignConfig) -> Bool[Tensor, "B L"]:
-    """Locations that may be next; where none is, those of which least was shown, and at last those taken before."""
+def allowed_next(
+    grid: Grid, chosen: Int64[Tensor, "B T"], config: DesignConfig, *, among: Int64[Tensor, " S"] | None = None
+) -> Bool[Tensor, "B S"]:
+    """Which locations (`among` some) may be next; where none may, those of which least was shown, and at last those
+    taken before."""
     places = grid.pixels.to(chosen.device)
-    # each axis of a glimpse has so many pixels in common with an earlier one's
-    common = (grid.glimpse - (places[None, None] - places[chosen][:, :, None]).abs()).clamp(min=0)  # B T L 2
-    shown = common.prod(-1).amax(1) / grid.glimpse**2
+    shown = _in_common(grid, places[None, None], places[chosen][:, :, None]).amax(1)
     if not config.revisit:
         shown = shown.scatter(1, chosen, torch.inf)
+    if among is not None:
+        shown = shown[:, among]
     return shown <= shown.amin(1, keepdim=True).clamp(min=config.overlap)
+
+
+def shortlist(grid: Grid, epe: Float64[Tensor, " L"], number: int) -> Int64[Tensor, " S"]:
+    """The `number` locations of least expected entropy no two of which have more than half of a glimpse in common; if
+    that is all there are, all."""
+    order = epe.cpu().argsort(stable=True)
+    if number >= len(order):
+        return order
+    out: list[int] = []
+    free = torch.ones(len(epe), dtype=torch.bool)
+    for place in order.tolist():
+        if free[place] and len(out) < number:
+            out.append(place)
+            free &= _in_common(grid, grid.pixels, grid.pixels[place]) <= 0.5
+    return torch.tensor(out)
+
+
+def _in_common(grid: Grid, some: Int64[Tensor, "*batch 2"], others: Int64[Tensor, "*batch 2"]) -> Tensor:
+    """Share of a glimpse that one at the other pixel shows as well."""
+    return (grid.glimpse - (some - others).abs()).clamp(min=0).prod(-1) / grid.glimpse**2
 
 
 def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float, Tensor, Tensor]:
