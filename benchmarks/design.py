@@ -304,7 +304,7 @@ class Bench:
                 for name, variant in VARIANTS.items():
                     replayed = Replayed(made[0])
                     choice = variant().search(replayed, allowed)
-                    share = replayed.evaluations / made[0].evaluations
+                    share = replayed.evaluations / int(made[0].tried.sum())
                     found[name].append((t, regret(full, choice.location), share, len(chosen), None))
                 chosen = torch.cat([chosen, locations[0][:, None]], 1)
                 self._note_agreement(found, full, completions)
