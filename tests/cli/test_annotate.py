@@ -11,6 +11,7 @@ import torch
 
 import cluster
 import miniature
+from nogs.bank import load_bank
 from nogs.cli import main
 from nogs.data import load_task
 from nogs.design.tools import source_labels
@@ -267,11 +268,19 @@ def test_labels_of_the_bank_count_where_asked_for(place, tmp_path, capsys):
     recipe = read_recipe(place / "tiny.yaml")
     task = load_task(recipe.data, data=place / "data", cache=place / "cache")
     labels = source_labels(task, bank=place / "made" / "bank")
-    np.testing.assert_array_equal(labels, task.labels[task.rows("posterior")])
+    made = load_bank(place / "made" / "bank", device="cpu")
+    assert int(made.sources.max()) >= len(task.splits["posterior"])  # some images train no posterior
+    train = task.rows("train")
+    for picture, source in zip(made.images.read(np.arange(20)).numpy(), made.sources.tolist()):
+        (same,) = [row for row in train if (task.images[row] == picture).all()]
+        np.testing.assert_array_equal(labels[source], task.labels[same])
     bank = tmp_path / "bank"
     shutil.copytree(place / "made" / "bank", bank)
-    (bank / "sources.npy").unlink()
     capsys.readouterr()
+    np.save(bank / "sources.npy", np.where(np.arange(len(made)) == 7, -1, made.sources.numpy()))
+    assert annotate(place, tmp_path / "none", "--design.label-share", "1", "--bank", str(bank)) == 2
+    assert "does not say of all its images which training image they show" in capsys.readouterr().err
+    (bank / "sources.npy").unlink()
     assert annotate(place, tmp_path / "none", "--design.label-share", "1", "--bank", str(bank)) == 2
     assert "would have to show training images of these data and splits" in capsys.readouterr().err
 

@@ -85,15 +85,15 @@ def test_every_completion_is_asked_of_the_network_that_has_not_seen_its_source(t
             n = order[b, place]
             picture = found.pool[found.index[b, n]]
             rank = int(found.sources[b, n])
-            if rank < 0:  # the bank has images that train no network
-                fold = int(found.rows[b, n]) % K
+            if rank >= len(task.splits["posterior"]):  # the bank has images that train no network
+                fold = rank % K
             else:
                 source = task.splits["posterior"][rank]
                 # copies are not moved here, so that the bank's picture is its source, or that mirrored
                 same = (picture.numpy() == task.images[task.position[source]]).all()
                 assert same or (picture.flip(1).numpy() == task.images[task.position[source]]).all()
                 (fold,) = [k for k in range(K) if source in trained_without(task, k)]
-            asked.add((fold, rank >= 0))
+            asked.add((fold, rank < len(task.splits["posterior"])))
             picture = picture.flip(1) if found.flipped[b, n] else picture
             if true:
                 picture = picture.clone()
@@ -209,8 +209,7 @@ def test_confidence_asks_each_image_of_one_network_that_has_not_seen_it(task, to
     for n in range(prior.index.shape[1]):
         picture = prior.pool[prior.index[0, n]]
         rank = int(prior.sources[0, n])
-        fold = (rank if rank >= 0 else int(prior.rows[0, n])) % K
-        bank.append(left(fold, picture.flip(1) if prior.flipped[0, n] else picture, n))
+        bank.append(left(rank % K, picture.flip(1) if prior.flipped[0, n] else picture, n))
     own = [left(n % K, torch.from_numpy(image), n) for n, image in enumerate(images)]
     for name, values in (("bank", bank), ("images", own)):
         assert found[name]["mean"][0] == pytest.approx(np.mean(values), abs=1e-5)

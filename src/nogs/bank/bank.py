@@ -13,12 +13,13 @@ from torch import Tensor
 
 from nogs.bank.pca import LARGEST_CODE, PCA
 from nogs.bank.store import Images, ResidentImages, stored_blocks
+from nogs.data.task import Task
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_array, read_json, save_array, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 
-__all__ = ["Bank", "encode_bank", "make_bank", "read_codes", "read_sources"]
+__all__ = ["Bank", "encode_bank", "make_bank", "read_codes", "read_sources", "source_rows"]
 
 CODES = "codes"
 PCA_FILE = "pca.safetensors"
@@ -34,8 +35,8 @@ class Bank:
     codes: Float[Tensor, "N C"]
     about: dict[str, Any]
     sources: Int64[Tensor, " N"] | None = None
-    """Of a bank of training images: the rank of each one's source in the split 'posterior', -1 where it is not in it;
-    None where images have no single source."""
+    """Of a bank of training images: the place of each one's source in `source_rows`; None where images have no single
+    source, -1 where an earlier version did not tell."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -95,6 +96,13 @@ def read_codes(folder: Path) -> Float[Tensor, "N C"]:
             raise InputError(f"{path} has changed since the bank was built; build the bank again.")
         parts.append(torch.from_numpy(load_array(path)))
     return torch.cat(parts)
+
+
+def source_rows(task: Task) -> Int64[np.ndarray, " M"]:
+    """Rows of the images that a bank may show: first those that train the posterior, then the other training images."""
+    trained = task.rows(task.splits.get("posterior", ()))
+    others = task.rows(task.splits["train"])
+    return np.concatenate([trained, others[~np.isin(others, trained)]])
 
 
 def read_sources(folder: Path, *, images: int) -> Int64[Tensor, " N"] | None:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from nogs.bank.bank import PCA_FILE, SOURCES, Bank, encode_bank, on_device, read_codes, read_sources
+from nogs.bank.bank import PCA_FILE, SOURCES, Bank, encode_bank, on_device, read_codes, read_sources, source_rows
 from nogs.bank.config import BankConfig, TrainedConfig, telling_fields
 from nogs.bank.generators import Generator, make_generator
 from nogs.bank.generators.pictures import TrainingImages
@@ -287,20 +287,21 @@ def _drawn(folder: Path) -> tuple[int, list[int]]:
 
 
 def _write_sources(task: Task, generator: Generator, folder: Path) -> None:
-    """For a bank of training images, the rank of each one's source among those that train the posterior."""
+    """For a bank of training images, the place of each one's source in `source_rows`."""
     if not isinstance(generator, TrainingImages):
         return
-    rank = np.full(len(task.ids), -1, np.int64)
-    trained = task.rows(task.splits.get("posterior", ()))
-    rank[trained] = np.arange(len(trained))
-    save_array(folder / SOURCES, rank[generator.shown(_kept(*_drawn(folder)))])
+    rows = source_rows(task)
+    place = np.zeros(len(task.ids), np.int64)
+    place[rows] = np.arange(len(rows))
+    save_array(folder / SOURCES, place[generator.shown(_kept(*_drawn(folder)))])
 
 
 def _has_sources(folder: Path, *, images: int) -> bool:
     try:
-        return read_sources(folder, images=images) is not None
+        found = read_sources(folder, images=images)
     except InputError:  # damaged
         return False
+    return found is not None and bool((found >= 0).all())
 
 
 def read_about(folder: Path) -> dict[str, Any]:

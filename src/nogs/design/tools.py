@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int64
 
 from nogs.bank import Bank, load_bank
-from nogs.bank.bank import SOURCES
+from nogs.bank.bank import SOURCES, read_sources, source_rows
 from nogs.completion import CompletionConfig, Retrieval
 from nogs.data import DataConfig, Task, load_task
 from nogs.design.config import DesignConfig
@@ -140,7 +140,14 @@ def source_labels(task: Task, *, bank: Path) -> Int64[np.ndarray, "M V"]:
             f"design.label_share is above 0, for which {bank} would have to show training images of these data and "
             "splits; build a bank with --bank.generator training-images, or leave --design.label-share out."
         )
-    return task.labels[task.rows("posterior")].reshape(len(task.splits["posterior"]), -1).astype(np.int64)
+    sources = read_sources(bank, images=about["images"])
+    if sources is not None and (sources < 0).any():
+        raise InputError(
+            f"{bank} does not say of all its images which training image they show, whose labels design.label_share "
+            "needs; run the nogs bank build that made it once more, which adds this."
+        )
+    rows = source_rows(task)
+    return task.labels[rows].reshape(len(rows), -1).astype(np.int64)
 
 
 def check_sources(posterior: NetworkPosterior | CrossFitted, *, bank: Path) -> None:
