@@ -32,7 +32,10 @@ def test_several_draws_count_as_their_mean(world):
     grid = world.grid.pixels
     routes = torch.stack([grid[[0, 4]].expand(162, 2, 2), grid[[8, 6]].expand(162, 2, 2)])
     images, labels = torch.from_numpy(world.images), torch.from_numpy(world.labels)[:, None]
-    both = follow(ExactPosterior(world), images, labels, routes, variables=(0,)).numbers
+    done = []
+    both = follow(ExactPosterior(world), images, labels, routes, variables=(0,), advance=done.append).numbers
+    assert sum(done) == 2 * 162 * 3
+    assert len(done) > 2
     one, two = (judged(world, list(route.numpy())).numbers for route in routes)
     np.testing.assert_allclose(both, (one + two) / 2)
 

@@ -57,6 +57,7 @@ def score(argv: list[str]) -> None:
     from nogs.posterior.store import find_posterior, identity, load_posterior
     from nogs.runtime.device import pick_device, versions
     from nogs.runtime.fingerprint import file_digest
+    from nogs.runtime.progress import track
 
     device = pick_device(args.device)
     task = args.load(recipe)
@@ -90,9 +91,12 @@ def score(argv: list[str]) -> None:
     images = torch.from_numpy(np.array(task.images[rows])).to(device)
     labels = torch.from_numpy(label_table(task)[rows]).to(device)
     variables = objective(task.space, column)
-    judged = {
-        name: follow(judge, images, labels, pixels.to(device), variables=variables) for name, pixels in routes.items()
-    }
+    total = sum(pixels.shape[0] for pixels in routes.values()) * number * (length + 1)
+    with track("judging", total=total, unit="evaluations") as bar:
+        judged = {
+            name: follow(judge, images, labels, pixels.to(device), variables=variables, advance=bar.advance)
+            for name, pixels in routes.items()
+        }
     found = compare(judged, seed=recipe.seed)
     if args.out is not None:
         record: dict[str, Any] = {"task": task.name, "attribute": args.attribute, "images": number, "judge": digest}

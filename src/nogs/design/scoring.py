@@ -7,7 +7,7 @@ bootstrap's over images, with the same draws for all, so that differences are pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from nogs.runtime.streams import numpy_stream
 __all__ = ["MEASURES", "Judged", "compare", "follow", "text_table"]
 
 MEASURES = ("entropy", "cross_entropy", "accuracy")
+_TOGETHER = 128  # images between two signs of progress
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,17 @@ def follow(
     pixels: Int[Tensor, "R n T 2"],
     *,
     variables: Sequence[int],
+    advance: Callable[[int], object] = lambda evaluations: None,
 ) -> Judged:
     """Look along R sequences of each image (R > 1 where they are drawn at random: their mean counts)."""
-    rounds = [_follow(posterior, images, labels, one, variables) for one in pixels]
+    parts = [slice(start, start + _TOGETHER) for start in range(0, len(images), _TOGETHER)]
+    rounds = []
+    for one in pixels:
+        found = []
+        for part in parts:
+            found.append(_follow(posterior, images[part], labels[part], one[part], variables))
+            advance(found[-1].shape[0] * found[-1].shape[1])
+        rounds.append(np.concatenate(found))
     return Judged(np.mean(rounds, 0))
 
 
