@@ -108,6 +108,21 @@ def test_interruption_is_one_line_and_130(command, capsys):
     assert capsys.readouterr().err == "nogs: interrupted; what was finished is kept.\n"
 
 
+def test_terminated_command_says_so():
+    script = (
+        "import sys, time, types; from nogs import cli; slow = types.ModuleType('slow'); sys.modules['slow'] = slow;"
+        "slow.slow = lambda argv: (print('ready', flush=True), time.sleep(60));"
+        "cli.COMMANDS['demo'] = ('slow:slow', ''); sys.argv = ['nogs', 'demo']; sys.exit(cli.main())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.communicate(timeout=30)[1] == "nogs: terminated; what was finished is kept.\n"
+    assert process.returncode == 143
+
+
 def nogs_process(*argv, **options):
     return subprocess.run([sys.executable, "-m", "nogs", *argv], text=True, timeout=60, **options)
 

@@ -1,13 +1,14 @@
 """The command `nogs`: a table of commands, each imported only when it is called, and how mistakes reach the user.
 
 Every command is a function of its arguments that returns nothing. A user's mistake ends it with one sentence and exit
-code 2, an interruption with 130.
+code 2, an interruption with 130, the SIGTERM of a scheduler with 143.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -57,6 +58,8 @@ To see it work: nogs demo
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (by default the command line) names, and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()  # a pipe that closed early shows here, and not in the interpreter's last breath
@@ -66,13 +69,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"nogs: error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("nogs: interrupted; what was finished is kept.", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        terminated = isinstance(stop, _Terminated)
+        print(f"nogs: {'terminated' if terminated else 'interrupted'}; what was finished is kept.", file=sys.stderr)
+        return 143 if terminated else 130
     except BrokenPipeError:
         # the reader has gone, as in `nogs --help | head -1`; nothing more may be written, not even at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+class _Terminated(KeyboardInterrupt):
+    """A SIGTERM, which ends a command as an interruption does."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
 
 
 def _dispatch(arguments: list[str]) -> int:
