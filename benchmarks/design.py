@@ -62,6 +62,10 @@ VARIANTS = {
     "race, stride 4, share 0.1": lambda: Race(stride=4, share=0.1),
     "race, stride 4, share 0.05": lambda: Race(stride=4, share=0.05),
     "race, stride 2, share 0.2": lambda: Race(stride=2, share=0.2),
+    "race, stride 2, share 0.25": lambda: Race(stride=2, share=0.25),
+    "race, stride 2, share 0.3": lambda: Race(stride=2, share=0.3),
+    "race, stride 4, slack 1, share 0.25": lambda: Race(stride=4, slack=1.0, share=0.25),
+    "race, stride 4, confidence 0.8, share 0.25": lambda: Race(stride=4, confidence=0.8, share=0.25),
     "coarse-to-fine, stride 2": lambda: CoarseToFine(stride=2),
     "coarse-to-fine, stride 4": lambda: CoarseToFine(stride=4),
 }
