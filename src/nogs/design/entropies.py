@@ -167,10 +167,8 @@ class Entropies:
 
     def _answers(self, answers: Answers, number: Tensor, last: Tensor, query: Tensor) -> Float32[Tensor, "M O"]:
         """What one network says of M of the queries, by the `number` that each has among its own, `batch` at a time."""
-        step, out = (
-            torch.arange(self.batch, device=last.device),
-            [torch.empty(0, len(self.objectives), device=last.device)],
-        )
+        step = torch.arange(self.batch, device=last.device)
+        out = [torch.empty(0, len(self.objectives), device=last.device)]
         for start in range(0, len(query), self.batch):
             rows = (start + step).clamp(max=len(query) - 1)
             asked = min(self.batch, len(query) - start)
@@ -195,8 +193,7 @@ def _alike(rows: Int64[Tensor, "Q W"]) -> Int64[Tensor, " Q"]:
 def _firsts(numbers: Int64[Tensor, " Q"]) -> Int64[Tensor, " U"]:
     """The first place of each number."""
     order = numbers.argsort(stable=True)
-    sorted_ = numbers[order]
-    return order[torch.cat([sorted_.new_ones(1, dtype=torch.bool), sorted_[1:] != sorted_[:-1]])]
+    return order[numbers[order].diff(prepend=numbers.new_full((1,), -1)) > 0]
 
 
 def _listed(
