@@ -13,7 +13,7 @@ from nogs.design.confidence import confidence, evenly, of_variables, random_plac
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies
 from nogs.design.steps import Tools, annotate_images, first_step
-from nogs.design.tools import check_sources
+from nogs.design.tools import bank_mark, check_sources
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.crossfit import CrossFitted, fold_task
 from nogs.posterior.network import Architecture, NetworkPosterior
@@ -237,6 +237,27 @@ def test_bank_that_does_not_say_what_it_shows_is_refused(task, tools, tmp_path):
     check_sources(tools.posterior.members[0], bank=tmp_path)
     write_json(tmp_path / "done.json", {**about, "generator": "digits"})
     check_sources(tools.posterior, bank=tmp_path)
+
+
+def test_what_a_bank_shows_counts_where_it_is_asked_for(task, tools, tmp_path):
+    fields = BankConfig(generator="training-images", count=400, components=8, duplicate_rms=0)
+    build_bank(task, config=fields, folder=tmp_path, device="cpu")
+    single, crossed = tools.posterior.members[0], tools.posterior
+    plain, sources = read_json(tmp_path / "done.json")["fingerprint"], np.load(tmp_path / "sources.npy")
+
+    def marks(task):
+        asked = ((single, False), (single, True), (crossed, False))
+        return [bank_mark(tmp_path, task=task, posterior=one, labelled=labelled) for one, labelled in asked]
+
+    assert sources.max() >= len(task.splits["posterior"])
+    first, *others = marks(task)
+    assert first == plain not in others
+    trained = tuple(id for id in task.splits["train"] if id not in task.splits["annotate"])
+    everything = {**task.splits, "posterior": trained}
+    assert marks(replace(task, splits=everything)) == [plain] * 3  # ranks among these have always been told
+    np.save(tmp_path / "sources.npy", sources[::-1].copy())
+    assert marks(task)[0] == plain
+    assert not set(marks(task)[1:]) & set(others)
 
 
 def test_a_posterior_of_somebodys_own_is_asked_as_before(world):

@@ -232,6 +232,30 @@ def completions_of(pictures, flipped):
     return Completions(pictures, index, flipped[None], weights, index, torch.tensor([5.0]), nothing, nothing)
 
 
+def test_bank_image_is_asked_about_once_wherever_it_lies_and_has_its_own_label(network):
+    """Two images with four completions each: bank rows 7, 4, 2 and nothing; rows 7, 4 mirrored, 0 and nothing."""
+    posterior, pictures = network
+    rows = torch.tensor([[7, 4, 2, -1], [7, 4, 0, -1]])
+    place = {7: 1, 4: 2, 2: 3, 0: 0, -1: 0}  # an unused place points at row 0's picture
+    index = torch.tensor([[place[int(row)] for row in line] for line in rows])
+    flipped = torch.tensor([[False] * 4, [False, True, False, False]])
+    weights = torch.tensor([[0.5, 0.25, 0.25, 0], [0.5, 0.25, 0.25, 0]])
+    truth = torch.tensor([[[1], [0], [2], [1]], [[1], [0], [0], [1]]])
+    pixels, nothing = torch.tensor([[[0, 4]], [[0, 4]]]), torch.full((2,), torch.nan)
+    options = {"objectives": [(0,)], "batch": 64, "share": 1.0}
+    # in one pool, and as where each image's completions are read from a disk
+    for pool, where in ((pictures, index), (torch.cat([pictures, pictures]), index + torch.tensor([[0], [5]]))):
+        parts = (where, flipped, weights, rows, nothing, nothing, nothing)
+        found = Entropies(posterior, Completions(pool, *parts), pixels, labels=truth, **options)
+        found.fill(torch.ones(2, len(posterior.grid), dtype=torch.bool))
+        assert found.evaluations == (3 + 2) * len(posterior.grid)  # row 7 is the same for both
+        for b in range(2):
+            one = Completions(pool, *(part[[b]] for part in parts))
+            alone = Entropies(posterior, one, pixels[:1], labels=truth[[b]], **options)
+            alone.fill(torch.ones(1, len(posterior.grid), dtype=torch.bool))
+            torch.testing.assert_close(found.values[b, :3], alone.values[0, :3], atol=1e-6, rtol=0)
+
+
 def test_flipped_completion_is_read_mirrored(network):
     posterior, pictures = network
     flipped = torch.tensor([True, False, True, True, False])

@@ -106,6 +106,18 @@ def test_walk_through_chooses_as_the_design_was_told_to():
     assert apart.chosen == int(np.where((gaps >= 4).any(1), apart.epe, np.inf).argmin())
 
 
+def test_walk_through_chooses_from_the_shortlist():
+    world = worlds.pointer_world(spacing=2)
+    task, tools = world.task(), exact_design.tools(spacing=2)
+    id, pixels = task.splits["annotate"][7], np.array([worlds.A])
+    free = walk_through(tools, task, id, pixels, variables=(0,))
+    first, worst = np.ones(25), int(np.argmax(free.epe))
+    first[worst] = 0
+    config = DesignConfig(shortlist=1)
+    assert walk_through(tools, task, id, pixels, variables=(0,), config=config, first=first).chosen == worst
+    assert walk_through(tools, task, id, pixels, variables=(0,), config=config).chosen == free.chosen != worst
+
+
 def test_walk_through_stops_at_the_evaluations_it_may_take():
     task, tools = worlds.pointer_world().task(), exact_design.tools()
     id, pixels = task.splits["annotate"][0], np.array([worlds.N])

@@ -29,7 +29,7 @@ class Completions:
     effective: Float[Tensor, " B"]  # effective number of distinct images before the last resampling: 1 / sum of w²
     proposed: Float[Tensor, " B"]  # the same of the proposal over the whole bank; NaN where there is none
     temperature: Float[Tensor, " B"]  # v of the proposal; NaN where there is none
-    # rank of the shown training image in the split 'posterior', -1 where there is none; None where nothing is known
+    # place of the shown training image in `source_rows`, -1 where there is none; None where nothing is known
     sources: Int64[Tensor, "B N"] | None = None
 
     def __len__(self) -> int:

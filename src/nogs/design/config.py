@@ -30,8 +30,9 @@ class DesignConfig(BaseModel):
     Where no location is left, the least overlap there is. Posteriors that were not trained with `overlapping` glimpses
     take what they see twice for more evidence."""
     shortlist: int | None = Field(None, ge=1)
-    """grid, race: after the first glimpse try so many locations only: those that tell most when nothing is seen, no two
-    of which have more than half in common. By default all of them (the paper). `stride` is then of no use."""
+    """grid, race: after the first glimpse try at most so many locations: those that tell most when nothing is seen, no
+    two of which have more than half in common. By default, and where the grid has no more, all of them (the paper).
+    `stride` is then of no use."""
     keep_maps: bool = False
     """Keep the expected posterior entropy of every location, step and image, in maps.safetensors."""
 

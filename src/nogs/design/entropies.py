@@ -26,6 +26,7 @@ from nogs.runtime import streams
 __all__ = ["Entropies", "objective", "random_order"]
 
 _LISTED = 1 << 23  # evaluations that are listed at once: three numbers each
+_WRITTEN = 1 << 20  # and of these written to the table at once
 
 
 def objective(space: LabelSpace, attribute: int | None) -> tuple[int, ...]:
@@ -75,15 +76,15 @@ class Entropies:
         number, self._kept = order.shape
         networks = len(posterior.members) if isinstance(posterior, CrossFitted) else 1
         self.batch = max(1, batch // networks)
-        index, flip, fold = (
-            part.gather(1, order).flatten()
-            for part in (completions.index, completions.flipped, completions.folds(networks))
-        )
+        columns = (completions.index, completions.rows, completions.flipped, completions.folds(networks))
+        index, rows, flip, fold = (part.gather(1, order).flatten() for part in columns)
+        used = completions.weights.gather(1, order).flatten() > 0  # places that are not used stand for nothing
+        shown = torch.where(rows >= 0, rows, rows.amax() + 1 + index)
         own = torch.arange(number, device=device)
         # with earlier glimpses from the images nothing is shared: each has its own
         history = _alike(pixels.flatten(1)) if images is None else own
         image = own.repeat_interleave(self._kept)
-        self._query = _alike(torch.stack([history[image], fold, index, flip.long()], 1))
+        self._query = _alike(torch.stack([history[image], used, fold, shown, flip], 1).long())
         self._grouped = history.argsort(stable=True)
         asked = _firsts(self._query)
         self._labels = None if labels is None else labels[own[:, None], order].flatten(0, 1)[asked]
@@ -100,8 +101,8 @@ class Entropies:
         # the statistics are of float64, which not every device has
         home = torch.device("cpu") if device.type == "mps" else device
         self.weights: Float64[Tensor, "B N"] = completions.weights.to(home).double().gather(1, order.to(home))
-        used = (self.weights > 0).sum(1)
-        self._used, self.used = used[:, None], used.tolist()
+        count = (self.weights > 0).sum(1)
+        self._used, self.used = count[:, None], count.tolist()
         shape = (*self.weights.shape, len(self.candidates), len(self.objectives))
         self._table = torch.full(shape, torch.nan, device=home)
         self.tried: Int64[Tensor, "B L"] = torch.zeros(number, len(self.candidates), dtype=torch.int64, device=home)
@@ -158,28 +159,29 @@ class Entropies:
         found = torch.empty(len(pair), len(self.objectives), device=device)
         for answers, among in self._asked:
             if among is None:
-                found = self._answers(answers, query, last, query)
+                self._call(answers, query, last, query, torch.arange(len(pair), device=device), found)
                 continue
             mine = (among[query] >= 0).nonzero()[:, 0]
-            found[mine] = self._answers(answers, among[query[mine]], last[mine], query[mine])
-        self._table[image, place, where] = found[back].to(self._table.device)
+            self._call(answers, among[query[mine]], last[mine], query[mine], mine, found)
+        for some in torch.arange(len(image), device=image.device).split(_WRITTEN):
+            known = found[back[some.to(device)]].to(self._table.device)
+            self._table[image[some], place[some], where[some]] = known
         self.evaluations += len(pair)
 
-    def _answers(self, answers: Answers, number: Tensor, last: Tensor, query: Tensor) -> Float32[Tensor, "M O"]:
-        """What one network says of M of the queries, by the `number` that each has among its own, `batch` at a time."""
+    def _call(self, answers: Answers, number: Tensor, last: Tensor, query: Tensor, to: Tensor, found: Tensor) -> None:
+        """Ask one network about some queries, by the `number` that each has among its own, `batch` at a time, and write
+        what it says to these rows of `found`."""
         step = torch.arange(self.batch, device=last.device)
-        out = [torch.empty(0, len(self.objectives), device=last.device)]
         for start in range(0, len(query), self.batch):
             rows = (start + step).clamp(max=len(query) - 1)
-            asked = min(self.batch, len(query) - start)
-            found = answers(number[rows], last[rows])[:asked]
-            each = entropy(found)
+            asked = rows[: len(query) - start]
+            said = answers(number[rows], last[rows])[: len(asked)]
+            each = entropy(said)
             if self._labels is not None:
-                each = each + self._share * (cross_entropy(found, self._labels[query[rows[:asked]]]) - each)
-            out.append(torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1))
+                each = each + self._share * (cross_entropy(said, self._labels[query[asked]]) - each)
+            found[to[asked]] = torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
             if self._advance is not None:
-                self._advance(asked)
-        return torch.cat(out)
+                self._advance(len(asked))
 
 
 def _alike(rows: Int64[Tensor, "Q W"]) -> Int64[Tensor, " Q"]:

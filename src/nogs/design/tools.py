@@ -25,8 +25,19 @@ from nogs.posterior.store import load_posterior, trained_elsewhere
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
+from nogs.runtime.fingerprint import fingerprint
 
-__all__ = ["Files", "bank_folder", "check_leaks", "check_sources", "fits", "source_labels", "unseen", "worker_device"]
+__all__ = [
+    "Files",
+    "bank_folder",
+    "bank_mark",
+    "check_leaks",
+    "check_sources",
+    "fits",
+    "source_labels",
+    "unseen",
+    "worker_device",
+]
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Files:
     cache: Path | None = None
     source: Path | None = None
     skip_corrupt: bool = False
-    labels: Any = field(default=None, compare=False)  # int64 [M, V]: of the split 'posterior', if the design asks
+    labels: Any = field(default=None, compare=False)  # int64 [M, V]: of `source_rows`, if the design asks
 
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
@@ -130,6 +141,17 @@ def check_leaks(task: Task, *, posterior: str, bank: Path) -> None:
             f"{what} was made for other data or splits than these ({mark}, not {task.fingerprint}), so it may have "
             f"seen the images to annotate; {remedy} again, or pass --unchecked if it has not."
         )
+
+
+def bank_mark(bank: Path, *, task: Task, posterior: NetworkPosterior | CrossFitted, labelled: bool) -> str:
+    """Fingerprint of what a design takes from a bank: its images, and which they show where labels or cross-fitting ask
+    for more than the ranks that all versions have told."""
+    about = read_json(bank / "done.json")
+    sources = read_sources(bank, images=about["images"])
+    telling = labelled or isinstance(posterior, CrossFitted)
+    if not telling or sources is None or int(sources.max()) < len(task.splits["posterior"]):
+        return str(about["fingerprint"])
+    return fingerprint(about["fingerprint"], sources)
 
 
 def source_labels(task: Task, *, bank: Path) -> Int64[np.ndarray, "M V"]:

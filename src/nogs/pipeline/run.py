@@ -169,7 +169,7 @@ class _Run(Work):
         """Where to look next, so that least is left unknown?"""
         from nogs.design.annotation import annotate, close_tools
         from nogs.design.confidence import sentence
-        from nogs.design.tools import check_leaks
+        from nogs.design.tools import bank_mark, check_leaks
         from nogs.posterior.store import identity, load_posterior
         from nogs.runtime.executors import LocalExecutor
 
@@ -182,9 +182,10 @@ class _Run(Work):
         inputs = {f"from the {stage}": self.ledger.mark(stage) for stage in ("posterior", "bank")}
         self.enter("sequences", {**parts, **inputs, **self.common()})
         check_leaks(task, posterior=source, bank=bank)
-        load_posterior(source, task=task)  # one of another task is refused here
+        opened = load_posterior(source, task=task)  # one of another task is refused here
         tools, workers = self.tools(source), self.settings.workers or self.places(len(ids))
-        digest, bank_mark = file_digest(source), read_json(bank / "done.json")["fingerprint"]
+        mark = bank_mark(bank, task=task, posterior=opened, labelled=recipe.design.label_share > 0)
+        digest = file_digest(source)
         for attribute in self.attributes:
             folder = home / (attribute or "")
             if not self.skipped(folder):
@@ -203,7 +204,7 @@ class _Run(Work):
                 task,
                 ids,
                 open_tools=tools,
-                marks=(digest, bank_mark, fingerprint(recipe.completion), recipe.posterior.precision),
+                marks=(digest, mark, fingerprint(recipe.completion), recipe.posterior.precision),
                 config=recipe.design,
                 glimpses=recipe.glimpses,
                 folder=folder,
@@ -214,7 +215,7 @@ class _Run(Work):
                     "posterior": read_json(self.run / "posterior" / "done.json").get("source", "posterior"),
                     "posterior_digest": digest,
                     "posterior_identity": identity(source),
-                    "bank": bank_mark,
+                    "bank": read_json(bank / "done.json")["fingerprint"],
                     **parts,
                     "seed": recipe.seed,
                     "nogs": versions()["nogs"],

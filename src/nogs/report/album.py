@@ -112,6 +112,7 @@ class Album:
             sequences.by_id(id)[:1],
             variables=objective(self.task.space, column),
             config=self._design,
+            first=sets[0].first_map(column),
             evaluations=EVALUATIONS.get(tools.device.type, 20_000),
         )
         share = self._design.label_share

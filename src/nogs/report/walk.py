@@ -14,7 +14,7 @@ from nogs.data.task import Task
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies
 from nogs.design.epe import first_minimum, weighted
-from nogs.design.steps import Tools, allowed_next
+from nogs.design.steps import Tools, allowed_next, shortlist
 from nogs.report.drawing import GREY, LOOK_HERE, cells, colour_bar, cross, frame, new_figure, seen
 
 if TYPE_CHECKING:
@@ -49,12 +49,13 @@ def walk_through(
     *,
     variables: Sequence[int],
     config: DesignConfig | None = None,
+    first: Float[np.ndarray, " L"] | None = None,
     samples: int = 4,
     evaluations: int = 30_000,
     batch: int = 512,
 ) -> WalkThrough:
     """Every location on the likeliest completions, as many as `evaluations` of the posterior allow, judged as `config`
-    says, or else as in the paper."""
+    says, or else as in the paper. The map of the `first` step gives the locations of a shortlist."""
     config = config or DesignConfig()
     image = torch.from_numpy(np.array(task.images[task.rows([id])])).to(tools.device)
     where = torch.from_numpy(np.asarray(pixels, dtype=np.int64))[None]
@@ -76,6 +77,10 @@ def walk_through(
     values, weights = entropies.values[0, :used].cpu(), entropies.weights[0, :used].cpu()
     mean, _ = weighted(values, weights)
     allowed = allowed_next(task.grid, task.grid.index(where), config)[0]
+    if config.shortlist and first is not None:
+        among = shortlist(task.grid, torch.from_numpy(first).double(), config.shortlist)
+        allowed = torch.zeros_like(allowed)
+        allowed[among] = allowed_next(task.grid, task.grid.index(where), config, among=among)[0]
     few = order[0, : min(samples, used)]
     pictures = completions.pool[completions.index[0, few]]
     pictures = torch.where(completions.flipped[0, few][:, None, None, None], pictures.flip(2), pictures)
