@@ -218,8 +218,10 @@ class NetworkPosterior:
             where, which, mirrored = pixels[first], torch.arange(len(source), device=own.device), None
         parts = []
         with self._ready():
-            # always as many at once, so that an encoding does not depend on how many others are asked for
-            for rows, keep in self._chunks(len(where), size=max(1, self.chunk // max(1, pixels.shape[1]))):
+            # always as many at once, so that an encoding does not depend on how many others are asked for; and whole
+            # blocks of a matrix product, whose last rows may be rounded otherwise
+            most = max(1, self.chunk // max(1, pixels.shape[1]))
+            for rows, keep in self._chunks(len(where), size=most - most % 32 or most):
                 turned = None if mirrored is None else mirrored[rows]
                 parts.append(self.network.prepare(source, where[rows], which[rows], turned)[:keep])
         return Prepared(images, pixels, index, observed, flip, truth, torch.cat(parts), row)
