@@ -55,7 +55,8 @@ def test_best_policy_scores_better_than_greedy_and_greedy_better_than_noise(worl
     assert gap["mean"][2] == pytest.approx(left[2] - left[0])
     lines = text_table(found).splitlines()
     assert lines[0].startswith("after 2 glimpses")
-    assert lines[1].startswith("best")
+    assert [line.split("  ")[0] for line in lines[1:6]] == ["best", "greedy", "noise", "greedy - best", "noise - best"]
+    assert lines[5].split()[3:6] == [f"{gap['mean'][2]:.4f}", f"[{gap['low'][2]:.4f},", f"{gap['high'][2]:.4f}]"]
     assert any(line.split() == ["accuracy", "t=0", "t=1", "t=2"] for line in lines)
 
 

@@ -80,14 +80,16 @@ def compare(
 
 
 def text_table(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """The means with their intervals after the last glimpse, then the means by number of glimpses."""
+    """The means with their intervals after the last glimpse, and how they differ from the first way's, image by image;
+    then the means by number of glimpses."""
     names = list(found)
-    width = max(map(len, names)) + 2
+    apart = {f"{name} - {names[0]}": found[name][f"minus {names[0]}"] for name in names[1:]}
+    width = max(map(len, (*names, *apart))) + 2
     head = "".join(f"{name.replace('_', '-'):>28}" for name in MEASURES)
     last = len(found[names[0]]["measures"][MEASURES[0]]["mean"]) - 1
     lines = [f"after {last} glimpses".ljust(width) + head]
-    for name in names:
-        cells = (found[name]["measures"][measure] for measure in MEASURES)
+    for name, measured in {**{name: found[name]["measures"] for name in names}, **apart}.items():
+        cells = (measured[measure] for measure in MEASURES)
         lines.append(name.ljust(width) + "".join(f"{_interval(cell, last):>28}" for cell in cells))
     for measure in MEASURES:
         lines += ["", measure.replace("_", "-").ljust(width) + "".join(f"{f't={t}':>9}" for t in range(last + 1))]
