@@ -7,14 +7,15 @@
     python benchmarks/design.py --out results/benchmarks/design-cpu.json
 
 With --recipe: its data, a bank and a trained posterior. Without: random smooth pictures and an untrained posterior of
-the task's size, enough for the speed, and for nothing else. Two parts, which may be chosen with --parts:
+the task's size, enough for the speed, and for nothing else. Its parts may be chosen with --parts:
 
 speed      annotates --images images with each of --searches, block by block, and extrapolates to the whole task.
 agreement  fills the whole grid for --judged images, step by step along the grid's own choices, and runs every variant
            of `race` and of `coarse-to-fine` on those numbers: the share of evaluations that it would have asked for,
-           and the regret of its choice. Also what changes when earlier glimpses are read in the image (design.earlier).
+           and the regret of its choice.
+earlier    with it, what changes when earlier glimpses are read in the image (design.earlier); twice the evaluations.
 
-Both stop after --seconds, all in all; the file is written anew after every row, so that nothing is lost.
+They stop after --seconds, all in all; the file is written anew after every row, so that nothing is lost.
 """
 
 import argparse
@@ -44,6 +45,7 @@ from nogs.runtime.streams import key
 from posterior import synthetic_task
 from provenance import provenance
 
+PARTS = ("speed", "agreement", "earlier")
 VARIANTS = {
     "race": lambda: Race(),
     "race, confidence 0.99": lambda: Race(confidence=0.99),
@@ -65,6 +67,10 @@ VARIANTS = {
     "race, stride 2, share 0.25": lambda: Race(stride=2, share=0.25),
     "race, stride 2, share 0.3": lambda: Race(stride=2, share=0.3),
     "race, stride 4, slack 1, share 0.25": lambda: Race(stride=4, slack=1.0, share=0.25),
+    "race, stride 4, share 0.25": lambda: Race(stride=4, share=0.25),
+    "race, stride 2, share 0.25, growth 1.25": lambda: Race(stride=2, share=0.25, growth=1.25),
+    "race, stride 4, share 0.25, growth 1.25": lambda: Race(stride=4, share=0.25, growth=1.25),
+    "race, stride 4, share 0.22, growth 1.25": lambda: Race(stride=4, share=0.22, growth=1.25),
     "race, stride 4, confidence 0.8, share 0.25": lambda: Race(stride=4, confidence=0.8, share=0.25),
     "coarse-to-fine, stride 2": lambda: CoarseToFine(stride=2),
     "coarse-to-fine, stride 4": lambda: CoarseToFine(stride=4),
@@ -277,7 +283,8 @@ class Bench:
         first = first_step(self.tools(), self.images[0], config=self.design)
         variables = objective(self.posterior.space, self.column)
         start = int(first.map.estimate[list(variables)].sum(0).argmin())
-        found = {name: [] for name in (*VARIANTS, "grid, earlier image")}
+        earlier = "earlier" in self.options.parts
+        found = {name: [] for name in (*VARIANTS, *(["grid, earlier image"] if earlier else []))}
         for at in range(0, number, self.options.together):
             some = slice(at, min(at + self.options.together, number))
             chosen = torch.full((some.stop - at, 1), start, device=self.device)
@@ -293,7 +300,7 @@ class Bench:
                         self.posterior, completions, pixels, objectives=[variables], order=order, images=images,
                         batch=self.design.batch_on(self.device.type),
                     )
-                    for images in (None, pictures[some])
+                    for images in (None, *([pictures[some]] if earlier else []))
                 ]  # fmt: skip
                 allowed = torch.ones(len(chosen), len(self.task.grid), dtype=torch.bool, device=self.device)
                 locations, seconds = [], []
@@ -302,9 +309,10 @@ class Bench:
                     locations.append(GridSearch().search(entropies, allowed).location)
                     seconds.append(clock(self.device) - began)
                 full = means(made[0], allowed)
-                other = [regret(full, locations[1]), seconds[1] / seconds[0]]
-                away = (means(made[1], allowed) - full).abs().mean(1)
-                found["grid, earlier image"].append((t, *other, len(chosen), away.tolist()))
+                if earlier:
+                    other = [regret(full, locations[1]), seconds[1] / seconds[0]]
+                    away = (means(made[1], allowed) - full).abs().mean(1)
+                    found["grid, earlier image"].append((t, *other, len(chosen), away.tolist()))
                 for name, variant in VARIANTS.items():
                     replayed = Replayed(made[0])
                     choice = variant().search(replayed, allowed)
@@ -357,7 +365,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--parts", nargs="+", default=["speed", "agreement"], choices=["speed", "agreement"])
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--images", type=int, default=4, help="speed: images to annotate")
     parser.add_argument("--judged", type=int, default=4, help="agreement: images with a full grid")
     parser.add_argument("--together", type=int, default=8, help="agreement: of them at once")
