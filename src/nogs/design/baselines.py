@@ -11,7 +11,7 @@ from torch import Tensor
 from nogs.glimpse import Grid
 from nogs.runtime.streams import key, uniform
 
-__all__ = ["apart", "centre_out", "random_locations", "salient_first"]
+__all__ = ["apart", "centre_out", "random_locations", "salient_first", "spread"]
 
 
 def random_locations(grid: Grid, ids: Sequence[str], *, glimpses: int, draws: int, seed: int) -> Int64[Tensor, "R n T"]:
@@ -34,14 +34,16 @@ def salient_first(grid: Grid, epe: Float[Tensor, " L"], *, glimpses: int) -> Int
 
 def apart(grid: Grid, cost: Float[Tensor, " L"], *, glimpses: int) -> Int64[Tensor, " T"]:
     """The cheapest location, then the cheapest that overlaps none before it, ...; when all overlap, any may be next."""
-    order = cost.argsort(stable=True).tolist()
-    chosen: list[int] = []
-    while len(chosen) < glimpses:
-        free = [place for place in order if place not in chosen] or order
-        clear = (place for place in free if not any(_overlap(grid, place, other) for other in chosen))
-        chosen.append(next(clear, free[0]))
-    return torch.tensor(chosen)
+    clear, order = spread(grid, cost, common=0.0), cost.argsort(stable=True)
+    rest = order[~torch.isin(order, clear)]
+    return torch.cat([clear, rest, order[:1].expand(glimpses)])[:glimpses]
 
 
-def _overlap(grid: Grid, one: int, other: int) -> bool:
-    return bool(((grid.pixels[one] - grid.pixels[other]).abs() < grid.glimpse).all())
+def spread(grid: Grid, cost: Float[Tensor, " L"], *, common: float) -> Int64[Tensor, " S"]:
+    """Locations from the cheapest on, but for those of which one before shows more than the share `common`."""
+    free, out = torch.ones(len(grid), dtype=torch.bool), []
+    for place in cost.cpu().argsort(stable=True).tolist():
+        if free[place]:
+            out.append(place)
+            free &= grid.in_common(grid.pixels, grid.pixels[place]) <= common
+    return torch.tensor(out)

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 from torch import Tensor
 
 from nogs.completion.protocol import Completion, Completions
+from nogs.design.baselines import spread
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies, objective, random_order
 from nogs.design.epe import EPEMap, estimate, first_minimum
@@ -172,7 +173,7 @@ def allowed_next(
     """Which locations (`among` some) may be next; where none may, those of which least was shown, and at last those
     taken before."""
     places = grid.pixels.to(chosen.device)
-    shown = _in_common(grid, places[None, None], places[chosen][:, :, None]).amax(1)
+    shown = grid.in_common(places[None, None], places[chosen][:, :, None]).amax(1)
     if not config.revisit:
         shown = shown.scatter(1, chosen, torch.inf)
     if among is not None:
@@ -183,21 +184,7 @@ def allowed_next(
 def shortlist(grid: Grid, epe: Float64[Tensor, " L"], number: int) -> Int64[Tensor, " S"]:
     """The `number` locations of least expected entropy no two of which have more than half of a glimpse in common; if
     that is all there are, all."""
-    order = epe.cpu().argsort(stable=True)
-    if number >= len(order):
-        return order
-    out: list[int] = []
-    free = torch.ones(len(epe), dtype=torch.bool)
-    for place in order.tolist():
-        if free[place] and len(out) < number:
-            out.append(place)
-            free &= _in_common(grid, grid.pixels, grid.pixels[place]) <= 0.5
-    return torch.tensor(out)
-
-
-def _in_common(grid: Grid, some: Int64[Tensor, "*batch 2"], others: Int64[Tensor, "*batch 2"]) -> Tensor:
-    """Share of a glimpse that one at the other pixel shows as well."""
-    return (grid.glimpse - (some - others).abs()).clamp(min=0).prod(-1) / grid.glimpse**2
+    return spread(grid, epe, common=1.0 if number >= len(grid) else 0.5)[:number]
 
 
 def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float, Tensor, Tensor]:

@@ -113,6 +113,10 @@ class Grid:
         )
         return pixels.to(torch.float32) / span * 2 - 1
 
+    def in_common(self, some: Int[Tensor, "*#batch 2"], others: Int[Tensor, "*#batch 2"]) -> Float[Tensor, "*#batch"]:
+        """Share of a glimpse at one top-left pixel that a glimpse at the other one shows as well."""
+        return (self.glimpse - (some - others).abs()).clamp(min=0).prod(-1) / self.glimpse**2
+
     def index(self, pixels: Int[Tensor, "*batch 2"]) -> Int[Tensor, "*batch"]:
         """Pixels to indices; a pixel that is not on the grid is refused."""
         flat = pixels.reshape(-1, 2).cpu()

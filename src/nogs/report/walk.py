@@ -76,11 +76,10 @@ def walk_through(
     entropies.fill(torch.ones(1, len(task.grid), dtype=torch.bool), used)
     values, weights = entropies.values[0, :used].cpu(), entropies.weights[0, :used].cpu()
     mean, _ = weighted(values, weights)
-    allowed = allowed_next(task.grid, task.grid.index(where), config)[0]
+    among = torch.arange(len(task.grid))
     if config.shortlist and first is not None:
-        among = shortlist(task.grid, torch.from_numpy(first).double(), config.shortlist)
-        allowed = torch.zeros_like(allowed)
-        allowed[among] = allowed_next(task.grid, task.grid.index(where), config, among=among)[0]
+        among = shortlist(task.grid, torch.from_numpy(first).double(), config.shortlist).sort().values
+    allowed = allowed_next(task.grid, task.grid.index(where), config, among=among)[0]
     few = order[0, : min(samples, used)]
     pictures = completions.pool[completions.index[0, few]]
     pictures = torch.where(completions.flipped[0, few][:, None, None, None], pictures.flip(2), pictures)
@@ -92,7 +91,7 @@ def walk_through(
         entropies=values[: len(few)].double().numpy(),
         epe=mean.numpy(),
         completions=used,
-        chosen=int(first_minimum(torch.where(allowed, mean, torch.inf))),
+        chosen=int(among[first_minimum(torch.where(allowed, mean[among], torch.inf))]),
     )
 
 
