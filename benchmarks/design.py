@@ -71,10 +71,11 @@ VARIANTS = {
     "race, stride 2, share 0.25, growth 1.25": lambda: Race(stride=2, share=0.25, growth=1.25),
     "race, stride 4, share 0.25, growth 1.25": lambda: Race(stride=4, share=0.25, growth=1.25),
     "race, stride 4, share 0.25, growth 1.25, first 6": lambda: Race(stride=4, share=0.25, growth=1.25, first=6),
-    "race, stride 4, share 0.25, growth 1.25, first 6, slack 0.6": lambda: Race(
-        stride=4, share=0.25, growth=1.25, first=6, slack=0.6
-    ),
-    "race, stride 4, share 0.28, growth 1.25, first 6": lambda: Race(stride=4, share=0.28, growth=1.25, first=6),
+    "race, stride 3, refine 0.2": lambda: Race(stride=3, refine=0.2),
+    "race, stride 3, refine 0.2, growth 1.25": lambda: Race(stride=3, refine=0.2, growth=1.25),
+    "race, stride 3, refine 0.3, growth 1.25": lambda: Race(stride=3, refine=0.3, growth=1.25),
+    "race, stride 2, refine 0.2, growth 1.25": lambda: Race(stride=2, refine=0.2, growth=1.25),
+    "race, stride 4, refine 0.1, growth 1.25": lambda: Race(stride=4, refine=0.1, growth=1.25),
     "coarse-to-fine, stride 2": lambda: CoarseToFine(stride=2),
     "coarse-to-fine, stride 4": lambda: CoarseToFine(stride=4),
 }

@@ -12,7 +12,7 @@ from nogs.design.bayesopt import BayesOpt
 from nogs.design.coarse import CoarseToFine
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies, random_order
-from nogs.design.race import Race, roughness, student_quantile
+from nogs.design.race import Race, drawn_through, roughness, student_quantile
 from nogs.design.search import GridSearch, make_search, neighbours
 from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
@@ -21,6 +21,7 @@ SEARCHES = {
     "grid": GridSearch(),
     "race": Race(),
     "race with a stride": Race(stride=2),
+    "race that refines": Race(stride=2, refine=0.4),
     "coarse-to-fine": CoarseToFine(stride=2),
 }
 if importlib.util.find_spec("botorch") is not None:
@@ -166,8 +167,14 @@ def dips():
 
 @pytest.mark.parametrize(
     ("search", "share"),
-    [(Race(), 0.15), (Race(stride=2), 0.1), (Race(stride=4), 0.05), (CoarseToFine(), 0.2)],
-    ids=["race", "race with a stride of 2", "race with a stride of 4", "coarse-to-fine"],
+    [
+        (Race(), 0.15),
+        (Race(stride=2), 0.1),
+        (Race(stride=4), 0.05),
+        (Race(stride=3, refine=0.1), 0.06),
+        (CoarseToFine(), 0.2),
+    ],
+    ids=["race", "race with a stride of 2", "race with a stride of 4", "race that refines", "coarse-to-fine"],
 )
 def test_winner_is_within_tolerance_of_the_grids_and_costs_a_fraction(dips, search, share):
     values, weights, grid = dips
@@ -236,6 +243,45 @@ def test_roughness_is_the_largest_difference_to_a_neighbour_that_is_known():
     assert found[0, 4] == 0.5
     mean[0, 8] = nan
     assert roughness(mean, (3, 3), 2, before=before)[0, 0] == 0.5  # two neighbours are too few
+
+
+def test_map_is_drawn_through_what_is_known_as_a_gaussian_process_has_it():
+    random, shape, scale = np.random.default_rng(0), (5, 7), 2.5
+    places = [0, 6, 16, 24, 30, 34]
+    heights = random.normal(0.3, 0.1, len(places))
+
+    def correlation(one, other):
+        far = np.hypot(one // 7 - other // 7, one % 7 - other % 7) * np.sqrt(5) / scale
+        return (1 + far + far**2 / 3) * np.exp(-far)
+
+    between = np.array([[correlation(a, b) + 1e-3 * (a == b) for b in places] for a in places])
+    found = drawn_through(torch.from_numpy(heights), torch.tensor(places), shape, scale=scale).numpy()
+    for place in set(range(35)) - set(places):
+        to = np.array([correlation(place, known) for known in places])
+        expected = heights.mean() + to @ np.linalg.inv(between) @ (heights - heights.mean())
+        assert found[place] == pytest.approx(expected, abs=1e-9)
+    assert found[places].tolist() == heights.tolist()
+
+
+def test_refined_race_goes_where_the_map_falls_between_coarse_locations():
+    """The lowest coarse location stands alone; between four others that are a little higher lies the minimum."""
+    rows, columns = np.mgrid[:13, :13]
+    valley = 0.3 * np.exp(-((rows - 4.8) ** 2 + (columns - 4.8) ** 2) / 8)
+    hole = np.where((rows == 12) & (columns == 12), 0.24, 0.0)
+    random, grid = np.random.default_rng(0), Grid.even(image=128, glimpse=32, count=13)
+    values = torch.from_numpy((1 - valley - hole).reshape(1, 1, -1) + random.normal(0, 0.002, (3, 40, 169)))
+    weights = torch.full((3, 40), 1 / 40, dtype=torch.float64)
+    plain, refined = (Table(values, weights, grid) for _ in range(2))
+    narrow = Race(stride=3, slack=0.0).search(plain, everything(plain)).location
+    choice = Race(stride=3, refine=0.1).search(refined, everything(refined))
+    assert narrow.tolist() == [168] * 3
+    assert choice.location.tolist() == values.mean(1).argmin(1).tolist()
+    assert choice.settled.all()
+    allowed = everything(refined) & (
+        torch.from_numpy(rows % 3 + columns % 3 != 0).flatten() | (torch.arange(169) == 168)
+    )
+    alone = Table(values, weights, grid)  # a single coarse location is allowed: nothing to draw a map through
+    assert Race(stride=3, refine=0.1).search(alone, allowed).location.tolist() == [168] * 3
 
 
 def test_tighter_confidence_costs_more(dips):

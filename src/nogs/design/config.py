@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-LATER = {"label_share": 0.0, "overlap": 1.0, "shortlist": None}
+LATER = {"label_share": 0.0, "overlap": 1.0, "shortlist": None, "refine": None}
 """Fields that earlier versions did not have, each with the value that leaves things as they were."""
 
 
@@ -55,6 +55,10 @@ class DesignConfig(BaseModel):
     slack: float = Field(0.75, ge=0)
     """race with a stride: how far below a location the map may fall between it and its neighbours, as a multiple of its
     largest difference to one of them."""
+    refine: float | None = Field(None, gt=0, le=1)
+    """race with a stride: after the race among every so many-th row and column a smooth map is drawn through what it
+    found, and the lowest share of the grid, so large, races next. By default the neighbours of those left, as `slack`
+    has it."""
     basins: int = Field(4, ge=1)
     """coarse-to-fine: best locations so far around which the next finer ones are tried."""
 

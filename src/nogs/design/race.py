@@ -8,6 +8,7 @@ to chance, so a race that nobody leaves early is the grid.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -19,9 +20,10 @@ from nogs.design.entropies import Entropies
 from nogs.design.epe import first_minimum
 from nogs.design.search import Choice, conclude, every, means, neighbours
 
-__all__ = ["Race", "student_quantile"]
+__all__ = ["Race", "drawn_through", "student_quantile"]
 
 _NEIGHBOURS = 3  # as a corner has: so many must be known to say how rough a map is
+_NUGGET = 1e-3  # keeps the equations of a drawn map well posed
 _BORROWED = 8.0  # degrees of freedom of a location's variance that it has from the others
 
 
@@ -34,7 +36,9 @@ class Race:
 
     With a `stride` above 1, a race is run first among every so many-th row and column, then among the neighbours of
     those left at half the stride, down to 1. There a location stands for what lies between it and its neighbours, which
-    may be lower by as much as `slack` times its largest difference to one of them.
+    may be lower by as much as `slack` times its largest difference to one of them. With `refine`, the second race is at
+    once at stride 1, among this share of the grid: where the map, drawn through the differences that the first race
+    found (`drawn_through`), is lowest. `slack` is then of no use.
 
     An image is to cost no more than `share` of the grid's evaluations. Each round has an equal part of what is left of
     them; where that is too little for all, the least promising locations are dropped, and the image is not settled.
@@ -51,9 +55,10 @@ class Race:
         stride: int = 1,
         slack: float = 0.75,
         share: float = 1.0,
+        refine: float | None = None,
     ) -> None:
         self.confidence, self.tolerance, self.first, self.growth = confidence, tolerance, first, growth
-        self.stride, self.slack, self.share = stride, slack, share
+        self.stride, self.slack, self.share, self.refine = stride, 0.0 if refine else slack, share, refine
 
     def rounds(self, completions: int) -> list[int]:
         """Completions seen after each round."""
@@ -68,20 +73,28 @@ class Race:
         """The strides of the races, one after the other."""
         out = [self.stride]
         while out[-1] > 1:
-            out.append(out[-1] // 2)
+            out.append(1 if self.refine else out[-1] // 2)
         return out
 
     def search(self, entropies: Entropies, allowed: Bool[Tensor, "B L"]) -> Choice:
         """See `LocationSearch`. What happens to an image does not depend on those beside it."""
         shape = entropies.shape
         allowed = allowed.to(entropies.values.device)
-        alive, forced = every(allowed, shape, self.stride), torch.zeros_like(allowed[:, 0])
-        for stride in self.strides:
-            if stride < self.stride:
+        coarse = every(allowed, shape, self.stride)
+        winner, alive, forced = self._race(entropies, coarse, allowed, self.stride)
+        for stride in self.strides[1:]:
+            if self.refine:
+                alive = self._refined(entropies, coarse, allowed, winner)
+            else:
                 alive = neighbours(alive, shape, stride) & allowed
             winner, alive, cut_short = self._race(entropies, alive, allowed, stride)
             forced |= cut_short
-        settled, joined = (alive.sum(1) == 1) & ~forced, entropies.tried.to(allowed.device) > 0
+        settled = (alive.sum(1) == 1) & ~forced
+        if self.stride > 1:  # what fell behind in an early round costs nothing where it was tried on all completions
+            entropies.fill(_only(winner, alive))
+            tried = entropies.tried.to(allowed.device)
+            winner = first_minimum(means(entropies, allowed & (tried == tried.amax(1, keepdim=True))))
+            joined = tried > 0
         while self.stride > 1:  # a neighbour that never raced may still be better
             here = _only(winner, alive)
             near = here | (neighbours(here, shape, 1) & allowed & ~joined)
@@ -91,6 +104,29 @@ class Race:
             joined |= near
             winner = first_minimum(means(entropies, near))
         return conclude(entropies, allowed, winner, settled=settled)
+
+    def _refined(
+        self,
+        entropies: Entropies,
+        coarse: Bool[Tensor, "B L"],
+        allowed: Bool[Tensor, "B L"],
+        winner: Int64[Tensor, " B"],
+    ) -> Bool[Tensor, "B L"]:
+        """The most promising locations by what the race among the coarse ones found, its winner always among them."""
+        columns = coarse.any(0).nonzero()[:, 0]
+        values = entropies.values[:, :, columns].double()
+        leader = entropies.values.gather(2, winner[:, None, None].expand(-1, values.shape[1], 1)).double()
+        known = ~values.isnan() & (entropies.weights > 0)[..., None]
+        weights = torch.where(known, entropies.weights[..., None], 0.0)
+        gaps = torch.where(known, values - leader, 0.0)
+        gap = (weights * gaps).sum(1) / weights.sum(1)  # each on the completions that it was tried on
+        gap = gap.nan_to_num(nan=0.0).cpu()  # a single one needs no race, and was not tried
+        out, places, may = _only(winner, allowed).cpu(), coarse[:, columns].cpu(), allowed.cpu()
+        for b, here in enumerate(places):
+            drawn = drawn_through(gap[b, here], columns.cpu()[here], entropies.shape, scale=self.stride)
+            lowest = torch.where(may[b], drawn, torch.inf).sort(stable=True).indices
+            out[b, lowest[: math.ceil((self.refine or 1) * len(lowest))]] = True
+        return out.to(allowed.device) & allowed
 
     def _race(
         self, entropies: Entropies, alive: Bool[Tensor, "B L"], allowed: Bool[Tensor, "B L"], stride: int
@@ -171,6 +207,21 @@ def roughness(
     apart = (moved - mean).abs()
     known = (~apart.isnan()).sum(0) - 1  # itself
     return torch.where(known >= _NEIGHBOURS, apart.nan_to_num(nan=0.0).amax(0), before)
+
+
+def drawn_through(
+    heights: Float64[Tensor, " K"], places: Int64[Tensor, " K"], shape: tuple[int, int], *, scale: float
+) -> Float64[Tensor, " L"]:
+    """A smooth map of `shape` through heights at some of its places: the mean of a Gaussian process whose correlation
+    (Matern 5/2) falls with the distance in units of `scale`."""
+    rows, columns = torch.arange(shape[0]), torch.arange(shape[1])
+    points = torch.cartesian_prod(rows, columns).double()
+    apart = torch.cdist(points, points[places]) * 5**0.5 / scale
+    alike = (1 + apart + apart.square() / 3) * torch.exp(-apart)
+    mean = heights.mean()
+    bends = alike[places] + _NUGGET * torch.eye(len(places), dtype=torch.float64)
+    drawn = mean + alike @ torch.linalg.solve(bends, heights - mean)
+    return drawn.scatter(0, places, heights)
 
 
 def _steadied(

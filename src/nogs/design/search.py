@@ -141,6 +141,7 @@ def make_search(config: DesignConfig) -> LocationSearch:
             stride=1 if config.shortlist else config.stride or 1,
             slack=config.slack,
             share=config.share,
+            refine=config.refine,
         )
     if config.search == "coarse-to-fine":
         from nogs.design.coarse import CoarseToFine
