@@ -66,3 +66,16 @@ def test_published_posterior_of_faces_knows_faces_it_has_not_seen():
     other = dataclasses.replace(task, fingerprint="other splits", splits=fewer)
     assert trained_elsewhere("celeba-hq", other) == [task.fingerprint]
     assert misfit("celeba-hq", other, glimpses=5) == "it was trained on other images"
+
+
+def test_published_posterior_of_birds_knows_birds_it_has_not_seen():
+    task = load_task(recipe("cub").data, data=real_data("cub-200-2011"))
+    assert misfit("cub", task, glimpses=5) is None
+    assert trained_elsewhere("cub", task) == []
+    rows = torch.from_numpy(task.rows("test"))[::25]
+    images, labels = torch.from_numpy(task.images[rows.numpy()]), torch.from_numpy(label_table(task))[rows]
+    pixels = fixed_pixels(
+        len(rows), glimpses=5, grid=task.grid, locations="grid", seed=3, purpose="test", device=torch.device("cpu")
+    )
+    found = load_posterior("cub", task=task).log_probabilities(images, pixels)
+    assert cross_entropy(found, labels).mean() < 3.2  # 2.80 on all test images; of 232 it varies by 0.1

@@ -12,6 +12,7 @@ from nogs.recipes.recipe import Recipe
 RECIPE = Recipe(
     name="cub",
     glimpses=5,
+    published="cub",
     data=CUB,
     posterior=PosteriorConfig(
         token=16,
@@ -42,7 +43,7 @@ RECIPE = Recipe(
         proposal_reach=0,
         exact_reach=0,
     ),
-    design=DesignConfig(images=125, stride=2),
+    design=DesignConfig(images=125, stride=3, growth=1.25, refine=0.2),
     # the paper validates CUB once an epoch of 80 iterations, and takes convergence from the accuracy
     attention=AttentionConfig(
         embedder="vgg",
