@@ -104,21 +104,20 @@ def place(tmp_path, monkeypatch):
     data = tmp_path / "DATA"
     miniature.celeba_hq(data)
     miniature.cub(data)
-    faces = recipe("celeba-hq")
-    task = load_task(faces.data, data=data, workers=1)
-    architecture = Architecture.of(faces.posterior, task=task, glimpses=faces.glimpses)
-    known = {"task_fingerprint": task.fingerprint}  # the published posterior, as if it were of these few faces
     monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
-    published = tmp_path / "nogs" / "pretrained" / "celeba-hq.safetensors"
-    store.save_posterior(published, NetworkPosterior(architecture.build(), architecture), task=task, about=known)
+    for own in (recipe("celeba-hq"), recipe("cub")):  # published posteriors, as if they were of these few images
+        task = load_task(own.data, data=data, workers=1)
+        architecture = Architecture.of(own.posterior, task=task, glimpses=own.glimpses)
+        posterior, published = NetworkPosterior(architecture.build(), architecture), f"{own.published}.safetensors"
+        known = {"task_fingerprint": task.fingerprint}
+        store.save_posterior(tmp_path / "nogs" / "pretrained" / published, posterior, task=task, about=known)
     pictures = miniature.folder(tmp_path / "PICTURES")
     ids = [path.relative_to(pictures).as_posix() for path in sorted(pictures.rglob("*.png"))]
     miniature.labels_csv(pictures, [(id, id.partition("/")[0]) for id in ids])
-    birds = load_task(recipe("cub").data, data=data, workers=1).splits["annotate"]
     with zipfile.ZipFile("released-sequences.zip", "w") as archive:
         for index in range(3):
             archive.writestr(f"optimal-sequences/celebhq/{miniature.ATTRIBUTES.index('Smiling')}/{index}.txt", FACE)
-        for number, id in enumerate(birds):
+        for number, id in enumerate(task.splits["annotate"]):  # the last one's: birds
             archive.writestr(f"optimal-sequences/birds/{number}.txt", f"{BIRD}images/{int(id) - 1}.png")
     (gaze,) = re.findall(r"^    image,step,y,x\n(?:    .*\n)+", (ROOT / "docs" / "sequences.md").read_text(), re.M)
     Path("gaze.csv").write_text(gaze.replace("    ", ""))
