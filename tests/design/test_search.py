@@ -277,11 +277,25 @@ def test_refined_race_goes_where_the_map_falls_between_coarse_locations():
     assert narrow.tolist() == [168] * 3
     assert choice.location.tolist() == values.mean(1).argmin(1).tolist()
     assert choice.settled.all()
-    allowed = everything(refined) & (
-        torch.from_numpy(rows % 3 + columns % 3 != 0).flatten() | (torch.arange(169) == 168)
-    )
-    alone = Table(values, weights, grid)  # a single coarse location is allowed: nothing to draw a map through
-    assert Race(stride=3, refine=0.1).search(alone, allowed).location.tolist() == [168] * 3
+    fine = torch.from_numpy(rows % 3 + columns % 3 != 0).flatten()
+    fine[168] = True  # a single coarse location is allowed: nothing to draw a map through
+    alone = Table(values, weights, grid)
+    found = Race(stride=3, refine=0.1).search(alone, everything(alone) & fine).location
+    assert found.tolist() == values.mean(1).where(fine, torch.inf).argmin(1).tolist()
+
+
+@pytest.mark.parametrize("stride", [None, 1])
+def test_refine_without_a_stride_is_refused(stride):
+    with pytest.raises(ValueError, match="refine is for a race with a stride"):
+        DesignConfig(refine=0.2, stride=stride)
+    assert DesignConfig(refine=0.2, stride=stride, shortlist=5).refine == 0.2
+
+
+def test_posterior_that_answers_nan_is_refused(world, monkeypatch):
+    entropies = asked(world, [worlds.A])
+    monkeypatch.setattr("nogs.design.entropies.entropy", lambda said: torch.full(said.shape[:-1], torch.nan))
+    with pytest.raises(InputError, match="The posterior answers with NaN"):
+        GridSearch().search(entropies, everything(entropies))
 
 
 def test_tighter_confidence_costs_more(dips):

@@ -118,6 +118,7 @@ def evaluate(argv: list[str]) -> None:
     from nogs.posterior.queries import fixed_pixels, resident
     from nogs.posterior.store import load_posterior
     from nogs.runtime.device import pick_device, versions
+    from nogs.runtime.progress import track
 
     device = pick_device(args.device)
     task = args.load(recipe)
@@ -146,11 +147,14 @@ def evaluate(argv: list[str]) -> None:
             torch.from_numpy(pixels).to(device),
         )
     tables: dict[str, list[Row]] = {}
-    for place, (chosen, where) in looks.items():
-        for name, posterior in (("before calibration", raw), ("calibrated", calibrated)):
-            tables[f"{place}, {name}"] = evaluate_posterior(
-                posterior, images, labels, chosen, where, variables=variables
-            )
+    kinds = {"before calibration": raw, "calibrated": calibrated}
+    total = len(kinds) * sum(len(chosen) * (where.shape[1] + 1) for chosen, where in looks.values())
+    with track("evaluating", total=total, unit="evaluations") as bar:
+        for place, (chosen, where) in looks.items():
+            for name, posterior in kinds.items():
+                tables[f"{place}, {name}"] = evaluate_posterior(
+                    posterior, images, labels, chosen, where, variables=variables, advance=bar.advance
+                )
     path = args.out / "posterior" / f"evaluation-{args.split}.json"
     write_json(path, {"posterior": source, "versions": versions(device), "tables": tables})
     write_figure(path.with_suffix(".png"), tables, title=f"posterior of {task.name}")

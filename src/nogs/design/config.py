@@ -32,7 +32,7 @@ class DesignConfig(BaseModel):
     shortlist: int | None = Field(None, ge=1)
     """grid, race: after the first glimpse try at most so many locations: those that tell most when nothing is seen, no
     two of which have more than half in common. By default, and where the grid has no more, all of them (the paper).
-    `stride` is then of no use."""
+    `stride` and `refine` are then of no use."""
     keep_maps: bool = False
     """Keep the expected posterior entropy of every location, step and image, in maps.safetensors."""
 
@@ -79,6 +79,8 @@ class DesignConfig(BaseModel):
     def _check(self) -> Self:
         if self.budget < self.start:
             raise ValueError(f"budget must be at least start, but is {self.budget} and start is {self.start}.")
+        if self.refine is not None and self.search == "race" and self.stride in (None, 1) and not self.shortlist:
+            raise ValueError("refine is for a race with a stride; give design.stride above 1, or refine None.")
         if self.shortlist is not None and self.search not in ("grid", "race"):
             raise ValueError(f"a shortlist is for the searches grid and race, not for {self.search}; leave one out.")
         return self

@@ -22,6 +22,7 @@ from nogs.design.looking import Answers, looking_apart
 from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.protocol import Posterior, cross_entropy, entropy
 from nogs.runtime import streams
+from nogs.runtime.errors import InputError
 
 __all__ = ["Entropies", "objective", "random_order"]
 
@@ -163,6 +164,8 @@ class Entropies:
                 continue
             mine = (among[query] >= 0).nonzero()[:, 0]
             self._call(answers, among[query[mine]], last[mine], query[mine], mine, found)
+        if found.isnan().any():
+            raise InputError("The posterior answers with NaN; its weights are ruined: train it again, or give another.")
         for some in torch.arange(len(image), device=image.device).split(_WRITTEN):
             known = found[back[some.to(device)]].to(self._table.device)
             self._table[image[some], place[some], where[some]] = known

@@ -22,7 +22,7 @@ from nogs.design.search import Choice, conclude, every, means, neighbours
 
 __all__ = ["Race", "drawn_through", "student_quantile"]
 
-_NEIGHBOURS = 3  # as a corner has: so many must be known to say how rough a map is
+_NEIGHBOURS = 3  # as a corner has: so many must be known to say what a map is like
 _NUGGET = 1e-3  # keeps the equations of a drawn map well posed
 _BORROWED = 8.0  # degrees of freedom of a location's variance that it has from the others
 
@@ -119,10 +119,12 @@ class Race:
         known = ~values.isnan() & (entropies.weights > 0)[..., None]
         weights = torch.where(known, entropies.weights[..., None], 0.0)
         gaps = torch.where(known, values - leader, 0.0)
-        gap = (weights * gaps).sum(1) / weights.sum(1)  # each on the completions that it was tried on
-        gap = gap.nan_to_num(nan=0.0).cpu()  # a single one needs no race, and was not tried
+        gap = ((weights * gaps).sum(1) / weights.sum(1)).cpu()  # each on the completions that it was tried on
         out, places, may = _only(winner, allowed).cpu(), coarse[:, columns].cpu(), allowed.cpu()
         for b, here in enumerate(places):
+            if int(here.sum()) < _NEIGHBOURS:  # too few to draw a map through
+                out[b] = True
+                continue
             drawn = drawn_through(gap[b, here], columns.cpu()[here], entropies.shape, scale=self.stride)
             lowest = torch.where(may[b], drawn, torch.inf).sort(stable=True).indices
             out[b, lowest[: math.ceil((self.refine or 1) * len(lowest))]] = True

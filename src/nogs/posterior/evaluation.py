@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,8 @@ MEASURES = {
 
 Row = dict[str, float]
 
+_AT_ONCE = 2048  # evaluations between two signs of life
+
 
 def evaluate(
     posterior: Posterior,
@@ -35,16 +37,22 @@ def evaluate(
     pixels: Int[Tensor, "n T 2"],
     *,
     variables: Sequence[int] | None = None,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> list[Row]:
     """A row of numbers for each t: images `rows` after the first t of their glimpses `pixels`.
 
-    `variables` restricts the numbers to some label variables, as for a sequence made for one attribute.
+    `variables` restricts the numbers to some label variables, as for a sequence made for one attribute; `advance` is
+    told how many evaluations were done.
     """
     glimpses = pixels.shape[1]
     table = []
     for t in range(glimpses + 1):
-        observed = observed_first(torch.full_like(rows, t), glimpses)
-        answers = posterior.log_probabilities(images, pixels, index=rows, observed=observed)
+        parts = []
+        for some, where in zip(rows.split(_AT_ONCE), pixels.split(_AT_ONCE)):
+            observed = observed_first(torch.full_like(some, t), glimpses)
+            parts.append(posterior.log_probabilities(images, where, index=some, observed=observed))
+            advance(len(some))
+        answers = torch.cat(parts)
         truth = labels[rows]
         if variables is not None:
             answers, truth = answers[:, list(variables)], truth[:, list(variables)]
