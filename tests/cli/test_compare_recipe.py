@@ -27,6 +27,7 @@ from nogs.supervision import Heuristic, save_heuristic
 BIRDS = """
 base: cub
 name: birds
+published: null
 glimpses: 3
 data: {image_size: 32, glimpse: 8, grid_spacing: 8, grid_count: null, annotated: 1000}
 posterior: {width: 16, layers: 1, heads: 2, stem: linear, token: 4, precision: float32, weights: none}
@@ -212,6 +213,10 @@ def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whol
         (
             ["--methods", "ram", "ram+", "ps-h1"],
             "The methods ram+, ps-h1 need the heuristic's map (ram can do without): train a posterior",
+        ),
+        (
+            ["--methods", "ram+", "--published", "cub"],
+            "The published posterior cub can't be used: it knows 200 classes",
         ),
         (["--methods", "ps-h5"], "make the map with nogs sequences heuristic, and give --heuristic DIR."),
         (["--methods", "ram+", "--attention.pretrain-epochs", "0"], "ram+ differs from ram in its pretraining alone"),
