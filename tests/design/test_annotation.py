@@ -72,6 +72,14 @@ def test_two_workers_leave_the_same_bytes(expected, tmp_path):
     assert same(tmp_path, expected)
 
 
+def test_progress_is_shown_while_the_first_block_is_done(expected, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("nogs.runtime.progress._EVERY", 0.0)
+    run(tmp_path)
+    said = capsys.readouterr().err
+    assert "annotating: 0/14 images, evaluations/s " in said
+    assert same(tmp_path, expected)
+
+
 def test_finished_annotation_is_not_done_again(expected, capsys):
     before = (expected / "done.json").read_bytes()
     found = run(expected)

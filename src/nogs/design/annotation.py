@@ -216,6 +216,7 @@ def annotate_block(block: Block, job: Job) -> dict[str, Any]:
             glimpses=job.glimpses,
             attribute=job.attribute,
             seed=job.seed,
+            advance=_told[0] if _told else None,
         )
     out: dict[str, Any] = {"ids": list(block.ids), "locations": found.locations.tolist()}
     out |= {name: np.where(np.isfinite(a := getattr(found, name)), a, -1).tolist() for name in _NUMBERS}
@@ -234,6 +235,7 @@ def one_thread(device: str) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+_told: list[Callable[[int], object]] = []  # at most one: who hears of evaluations while a block is done in this process
 _held: list[tuple[str, Callable[[], Tools], Tools]] = []  # at most one: what this process works with
 
 
@@ -255,21 +257,28 @@ def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: E
     missing = [block for block in every if not (folder / f"{block.number:05}.json").exists()]
     if not missing:
         return
-    if not (isinstance(executor, LocalExecutor) and executor.workers <= 1):
+    here = isinstance(executor, LocalExecutor) and executor.workers <= 1
+    if not here:
         close_tools()  # the first step's: the memory is for the workers now
     items = (Block(b.number, b.ids, np.array(task.images[task.rows(b.ids)])) for b in missing)
     done = len(ids) - sum(len(block.ids) for block in missing)
     began, evaluations = time.monotonic(), 0
     with progress.track("annotating", total=len(ids), unit="images", start=done) as bar:
+
+        def tell(more: int, images: int = 0) -> None:
+            nonlocal evaluations
+            evaluations += more
+            rate = f"{evaluations / max(time.monotonic() - began, 1e-9):,.0f}"
+            bar.advance(images, **{"evaluations/s": rate})
+
+        _told[:] = [tell] if here else []
         for place, found in executor.map(annotate_block, items, shared=job):
             block, maps = missing[place], found.pop("maps")
             if maps is not None:
                 tensors = {"estimate": torch.from_numpy(maps[:, :, 0]), "error": torch.from_numpy(maps[:, :, 1])}
                 save_tensors(folder / f"{block.number:05}.safetensors", tensors)
             write_text(folder / f"{block.number:05}.json", json.dumps(found) + "\n")
-            evaluations += found["evaluations"]
-            rate = f"{evaluations / max(time.monotonic() - began, 1e-9):,.0f}"
-            bar.advance(len(block.ids), **{"evaluations/s": rate})
+            tell(0 if here else found["evaluations"], len(block.ids))
 
 
 def _read(folder: Path, block: Block) -> dict[str, Any]:

@@ -106,12 +106,12 @@ def annotate_images(
     attribute: int | None = None,
     seed: int = 0,
     search: LocationSearch | None = None,
-    advance: Callable[[int], None] = lambda evaluations: None,
+    advance: Callable[[int], object] | None = None,
 ) -> Annotated:
     """T = `glimpses` greedy steps (Eq. 3) for some images at once; `attribute` names one of several label variables.
 
     Every random number is named by (seed, image id, step), and every call of the posterior has a fixed shape, so that
-    the images beside an image don't matter to it.
+    the images beside an image don't matter to it. `advance` is told of evaluations as they are done.
     """
     posterior, grid = tools.posterior, tools.posterior.grid
     search = search or make_search(config)
@@ -141,6 +141,7 @@ def annotate_images(
             labels=tools.labels_of(completions),
             share=config.label_share,
             batch=config.batch_on(tools.device.type),
+            advance=advance,
         )
         choice = search.search(entropies, allowed_next(grid, chosen, config, among=among))
         chosen = torch.cat([chosen, among[choice.location.to(tools.device)][:, None]], 1)
@@ -156,7 +157,6 @@ def annotate_images(
             known = torch.stack([choice.map.estimate, choice.map.error], 1).cpu()
             maps.append(known.new_full((number, 2, length), torch.nan).index_copy(2, among.cpu(), known))
         spent += entropies.evaluations
-        advance(entropies.evaluations)
     columns = {name: np.array([step[name] for step in steps], dtype=np.float64).T for name in steps[0]}
     return Annotated(
         locations=chosen.cpu().numpy(),
