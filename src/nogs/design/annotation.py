@@ -257,8 +257,10 @@ def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: E
     missing = [block for block in every if not (folder / f"{block.number:05}.json").exists()]
     if not missing:
         return
-    here = isinstance(executor, LocalExecutor) and executor.workers <= 1
-    if not here:
+    here = isinstance(executor, LocalExecutor) and min(executor.workers, len(missing)) <= 1
+    if here:
+        executor = LocalExecutor()  # one block needs no other process
+    else:
         close_tools()  # the first step's: the memory is for the workers now
     items = (Block(b.number, b.ids, np.array(task.images[task.rows(b.ids)])) for b in missing)
     done = len(ids) - sum(len(block.ids) for block in missing)
