@@ -112,9 +112,9 @@ def test_full_disk_stops_with_a_sentence_and_loses_nothing(expected, tmp_path, m
 def _noting(worked):
     from nogs.design.annotation import annotate_block
 
-    def noted(block, job):
+    def noted(block, job, **options):
         worked.append(block.number)
-        return annotate_block(block, job)
+        return annotate_block(block, job, **options)
 
     return noted
 

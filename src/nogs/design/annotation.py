@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +204,7 @@ def blocks(ids: Sequence[str], size: int) -> list[Block]:
     return [Block(n, tuple(ids[at : at + size])) for n, at in enumerate(range(0, len(ids), size))]
 
 
-def annotate_block(block: Block, job: Job) -> dict[str, Any]:
+def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
     """The work on one block, in whatever process: plain numbers, and arrays of maps if they are kept."""
     tools = _opened(job.tools, job.open_tools)
     with one_thread(tools.device.type):
@@ -216,7 +217,7 @@ def annotate_block(block: Block, job: Job) -> dict[str, Any]:
             glimpses=job.glimpses,
             attribute=job.attribute,
             seed=job.seed,
-            advance=_told[0] if _told else None,
+            advance=advance,
         )
     out: dict[str, Any] = {"ids": list(block.ids), "locations": found.locations.tolist()}
     out |= {name: np.where(np.isfinite(a := getattr(found, name)), a, -1).tolist() for name in _NUMBERS}
@@ -235,7 +236,6 @@ def one_thread(device: str) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_told: list[Callable[[int], object]] = []  # at most one: who hears of evaluations while a block is done in this process
 _held: list[tuple[str, Callable[[], Tools], Tools]] = []  # at most one: what this process works with
 
 
@@ -273,8 +273,8 @@ def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: E
             rate = f"{evaluations / max(time.monotonic() - began, 1e-9):,.0f}"
             bar.advance(images, **{"evaluations/s": rate})
 
-        _told[:] = [tell] if here else []
-        for place, found in executor.map(annotate_block, items, shared=job):
+        work = partial(annotate_block, advance=tell) if here else annotate_block
+        for place, found in executor.map(work, items, shared=job):
             block, maps = missing[place], found.pop("maps")
             if maps is not None:
                 tensors = {"estimate": torch.from_numpy(maps[:, :, 0]), "error": torch.from_numpy(maps[:, :, 1])}
