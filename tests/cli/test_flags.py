@@ -106,6 +106,10 @@ def test_help_without_recipe_says_how_to_see_its_flags(capsys):
             ("digits", "--out", "o", "--data.imge-size", "3"),
             "nogs do digits has no flag --data.imge-size; did you mean --data.image-size?",
         ),
+        (
+            ("digits", "--out", "o", "--no-data.skip-corrupt"),
+            "nogs do digits has no flag --no-data.skip-corrupt; did you mean --data.no-skip-corrupt?",
+        ),
         (("digits", "--out", "o", "--xyzzy"), "nogs do digits has no flag --xyzzy; see nogs do digits --help."),
         (("digits", "--out", "o", "-x"), "nogs do digits has no flag -x; see nogs do digits --help."),
         (("digits", "--out", "o", "stray"), "nogs do digits does not know what to do with 'stray';"),

@@ -1,6 +1,7 @@
 import errno
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -119,12 +120,18 @@ def _noting(worked):
     return noted
 
 
-@pytest.mark.parametrize("change", [{"images": 3}, {"search": "grid"}, {"confidence": 0.9}])
-def test_another_recipe_is_refused_the_folder(expected, change):
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"images": 3}, "images = 14, not 3"),
+        ({"search": "grid"}, "design.search = 'race', not 'grid'"),
+        ({"confidence": 0.9}, "design.confidence = 0.95, not 0.9"),
+    ],
+)
+def test_another_recipe_is_refused_the_folder(expected, change, named):
     before = (expected / "sequences.jsonl").read_bytes()
-    with pytest.raises(
-        InputError, match=r"holds annotation of another recipe or other inputs .* choose another folder"
-    ):
+    sentence = rf"holds annotation of another recipe \({re.escape(named)}\); choose another folder"
+    with pytest.raises(InputError, match=sentence):
         run(expected, **change)
     assert (expected / "sequences.jsonl").read_bytes() == before
 

@@ -109,7 +109,7 @@ def test_finished_training_is_not_done_again_and_another_number_is_refused(task,
     monkeypatch.setattr(Trainer, "step", lambda self: pytest.fail("trained again"))
     assert len(trained(task, folder, config).members) == K
     assert "trained already" in capsys.readouterr().err
-    with pytest.raises(InputError, match="another recipe or other inputs"):
+    with pytest.raises(InputError, match=r"another recipe \(posterior.folds = 3, not 2\)"):
         trained(task, folder, config.model_copy(update={"folds": 2}))
 
 

@@ -76,3 +76,22 @@ def test_mark_without_a_fingerprint_is_refused(stage, tmp_path):
         InputError, match=r"done\.json has no field 'fingerprint'; delete the folder to do posterior again"
     ):
         _ = stage().done
+
+
+def test_the_first_field_that_differs_is_named(tmp_path):
+    def made(mark, **fields):
+        return Stage(tmp_path / "bank", name="bank", fingerprint=mark, fields=fields)
+
+    made("aaaa", count=3, sizes=(1, 2)).begin()
+    made("aaaa", count=3, sizes=(1, 2)).finish()
+    for other, named in (
+        (made("bbbb", count=4, sizes=(1, 3)), "(count = 3, not 4)"),
+        (made("bbbb", count=3, sizes=(1, 3)), "(sizes = [1, 2], not [1, 3])"),
+        (made("bbbb", count=3, sizes=(1, 2), colour=0.5), "(colour = None, not 0.5)"),
+        (made("bbbb", count=3, sizes=(1, 2)), "or other inputs (aaaa, not bbbb)"),
+    ):
+        with pytest.raises(InputError) as refused:
+            other.check_folder()
+        assert str(refused.value).endswith(
+            f"bank holds bank of another recipe {named}; choose another folder or delete this one."
+        )

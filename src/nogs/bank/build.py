@@ -29,6 +29,7 @@ from nogs.data.task import Task
 from nogs.runtime import progress
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import load_array, read_json, save_array, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.stage import Stage
@@ -74,8 +75,10 @@ def build_bank(
     generator = make_generator(config, task=task, source=source, device=where)
     if generator.size != (task.grid.height, task.grid.width):
         raise ValueError(f"The generator makes {generator.size} px, not the task's {task.grid.height} px.")
-    mark = fingerprint(telling_fields(config), generator.fingerprint, task.fingerprint)
-    stage = Stage(folder, name="bank", fingerprint=mark)
+    fields = telling_fields(config)
+    mark = fingerprint(fields, generator.fingerprint, task.fingerprint)
+    named = dotted({"bank": fields, "generator": generator.fingerprint, "data": task.fingerprint})
+    stage = Stage(folder, name="bank", fingerprint=mark, fields=named)
     stage.check_folder()
     if stage.done:
         about = dict(read_json(folder / "done.json"))

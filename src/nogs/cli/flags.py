@@ -200,7 +200,8 @@ def _check_names(argv: Sequence[str], args_type: type, known: list[str], prog: s
     given = [word.partition("=")[0].replace("_", "-") for word in argv if re.match(r"--?[A-Za-z]", word)]
     for flag in given:
         if flag not in known:
-            close = closest(flag, known)
+            turned = re.sub(r"^--no-(.+\.)", r"--\1no-", flag)  # the flag of a group has its "no" behind the group
+            close = turned if turned in known else closest(flag, known)
             hint = f"did you mean {close}?" if close else f"see {prog} --help."
             raise InputError(f"{prog} has no flag {flag}; {hint}")
     fields = {_flag(field.name): field for field in dataclasses.fields(args_type)}

@@ -28,7 +28,7 @@ from nogs.design.steps import First, Tools, annotate_images, first_step
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import Executor, LocalExecutor
-from nogs.runtime.fields import telling
+from nogs.runtime.fields import dotted, telling
 from nogs.runtime.files import load_tensors, read_json, save_tensors, write_json, write_text
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
@@ -94,7 +94,14 @@ def annotate(
         raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
     column = None if attribute is None else task.attribute(attribute)
     tools = fingerprint("tools", task.fingerprint, marks, telling(config, later=LATER), seed, device)
-    stage = Stage(folder, name="annotation", fingerprint=fingerprint("annotation 1", tools, glimpses, ids, attribute))
+    made = {name: value for name, value in (provenance or {}).items() if name != "nogs"}
+    chosen = {"images": len(ids), "first image": ids[0], "last image": ids[-1], "device": device}
+    stage = Stage(
+        folder,
+        name="annotation",
+        fingerprint=fingerprint("annotation 1", tools, glimpses, ids, attribute),
+        fields=dotted({"design": config.model_dump(mode="json"), "glimpses": glimpses, **made, **chosen}),
+    )
     stage.check_folder()
     if check:
         return None

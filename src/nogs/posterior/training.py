@@ -38,6 +38,7 @@ from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
 from nogs.runtime.device import pick_device, pick_precision
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.metrics import Metrics
@@ -66,8 +67,10 @@ def train_posterior(
     """
     if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
         config = config.model_copy(update={"weights": find_weights(config.weights, data)})
-    mark = fingerprint(telling_fields(config), task.fingerprint, glimpses, seed)
-    stage = Stage(folder, name="posterior", fingerprint=mark)
+    fields = telling_fields(config)
+    mark = fingerprint(fields, task.fingerprint, glimpses, seed)
+    named = dotted({"posterior": fields, "glimpses": glimpses, "seed": seed, "data": task.fingerprint})
+    stage = Stage(folder, name="posterior", fingerprint=mark, fields=named)
     stage.check_folder()
     chosen = pick_device(device)
     if above is None and not stage.done:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ __all__ = ["Stage"]
 class Stage:
     """The folder of one stage, whose product is fixed by `fingerprint` (its part of the recipe, and its inputs).
 
-    `begin` leaves `stage.json`, `finish` leaves `done.json`: the product counts only with the latter.
+    `begin` leaves `stage.json`, `finish` leaves `done.json`: the product counts only with the latter. Where `fields`
+    are given, by their dotted names, the first that differs is named to whoever brings another recipe.
     """
 
-    def __init__(self, folder: Path, *, name: str, fingerprint: str) -> None:
+    def __init__(self, folder: Path, *, name: str, fingerprint: str, fields: Mapping[str, Any] | None = None) -> None:
         self.folder, self.name, self.fingerprint = Path(folder), name, fingerprint
+        self.fields: dict[str, Any] = json.loads(json.dumps(dict(fields or {})))
         self._began = time.monotonic()
 
     @property
@@ -47,9 +51,9 @@ class Stage:
         """Refuse a folder that holds another recipe's product, unless it may be redone."""
         other = self._other()
         if other and not redo and not self.done:
+            what = self._differing() or f"or other inputs ({other}, not {self.fingerprint})"
             raise InputError(
-                f"{self.folder} holds {self.name} of another recipe or other inputs ({other}, not {self.fingerprint}); "
-                "choose another folder or delete this one."
+                f"{self.folder} holds {self.name} of another recipe {what}; choose another folder or delete this one."
             )
 
     def begin(self) -> None:
@@ -57,7 +61,8 @@ class Stage:
         self._began = time.monotonic()
         if self._found("done.json") is not None:
             (self.folder / "done.json").unlink()
-        write_json(self.folder / "stage.json", {"stage": self.name, "fingerprint": self.fingerprint})
+        mark = {"stage": self.name, "fingerprint": self.fingerprint}
+        write_json(self.folder / "stage.json", {**mark, "fields": self.fields} if self.fields else mark)
 
     def finish(self, **extra: Any) -> None:
         """Mark the product as complete: fingerprint, versions, seconds since `begin`, time, and `extra`."""
@@ -79,6 +84,19 @@ class Stage:
         """The fingerprint of another recipe that left its mark here."""
         found = (self._found("done.json"), self._found("stage.json"))
         return next((mark for mark in found if mark not in (None, self.fingerprint)), None)
+
+    def _differing(self) -> str | None:
+        """The first field that differs from those that were begun with, and both values; None if none is known."""
+        path = self.folder / "stage.json"
+        before = read_json(path).get("fields", {}) if path.exists() else {}
+        return next(
+            (
+                f"({name} = {before.get(name)!r}, not {self.fields.get(name)!r})"
+                for name in {**before, **self.fields}
+                if before and before.get(name) != self.fields.get(name)
+            ),
+            None,
+        )
 
     def _found(self, name: str) -> str | None:
         path = self.folder / name
