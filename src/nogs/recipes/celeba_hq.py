@@ -3,6 +3,7 @@
 from nogs.attention.config import AttentionConfig
 from nogs.bank.config import BankConfig
 from nogs.completion.config import CompletionConfig
+from nogs.data.augment import AugmentConfig
 from nogs.data.config import CELEBA_HQ
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
@@ -16,16 +17,20 @@ RECIPE = Recipe(
     posterior=PosteriorConfig(
         token=8,
         stem="conv",
-        width=512,
-        layers=8,
+        width=256,
+        layers=9,
         heads=4,
-        learning_rate=1e-3,
+        dropout=0.05,
+        overlapping=0.2,
+        augment=AugmentConfig(colour=0.15),  # colours are what it learns by heart
+        optimizer="muon",
+        learning_rate=2e-3,
         weight_decay=0.05,
         clip=1,
         schedule="cosine",
-        warmup=400,
+        warmup=200,
         batch=2_304,
-        iterations=15_000,
+        iterations=10_000,
         validate_every=400,
     ),
     # the faces are aligned: moved ones hide what a glimpse at a given place tells
