@@ -57,7 +57,7 @@ def test_building_again_changes_nothing(task, built):
     about = build_bank(task, config=CONFIG, folder=built, device="cpu")
     assert about["images"] == 700
     assert {path: path.stat().st_mtime_ns for path in built.rglob("*.*")} == before
-    with pytest.raises(InputError, match=r"holds bank of another recipe \(bank.count = 700, not 800\)"):
+    with pytest.raises(InputError, match=r"holds bank of another recipe or other inputs \(bank.count = 700, not 800\)"):
         build_bank(task, config=CONFIG.model_copy(update={"count": 800}), folder=built, device="cpu")
 
 

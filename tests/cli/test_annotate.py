@@ -344,10 +344,10 @@ def test_changed_recipe_is_refused_in_the_same_run(place, tmp_path, capsys):
     assert annotate(place, tmp_path / "run") == 0
     before = (tmp_path / "run" / "sequences" / "Smiling" / "sequences.jsonl").read_bytes()
     assert annotate(place, tmp_path / "run", "--design.search", "grid") == 2
-    assert "another recipe (design.search = 'race', not 'grid'); choose" in capsys.readouterr().err
+    assert "another recipe or other inputs (design.search = 'race', not 'grid'); choose" in capsys.readouterr().err
     assert read_recipe(tmp_path / "run" / "recipe.yaml").design.search == "race"
     assert annotate(place, tmp_path / "run", "--images", "0:2") == 2
-    assert re.search(r"another recipe \(images = \d+, not 2\); choose", capsys.readouterr().err)
+    assert re.search(r"another recipe or other inputs \(images = \d+, not 2\); choose", capsys.readouterr().err)
     assert annotate(place, tmp_path / "run") == 0
     assert (tmp_path / "run" / "sequences" / "Smiling" / "sequences.jsonl").read_bytes() == before
 

@@ -91,7 +91,10 @@ def test_kind_is_short_for_its_field(faces, tmp_path, capsys):
     assert main(["posterior", "train", *arguments, "--kind", "cnn"]) == 0
     assert "kind: cnn" in (tmp_path / "run" / "recipe.yaml").read_text()
     assert main(["posterior", "train", *arguments, "--kind", "tokens"]) == 2
-    assert "holds posterior of another recipe (posterior.kind = 'cnn', not 'tokens')" in capsys.readouterr().err
+    assert (
+        "holds posterior of another recipe or other inputs (posterior.kind = 'cnn', not 'tokens')"
+        in capsys.readouterr().err
+    )
 
 
 def test_auxiliary_attributes_of_birds_are_learned_too(tmp_path, capsys):

@@ -130,7 +130,7 @@ def _noting(worked):
 )
 def test_another_recipe_is_refused_the_folder(expected, change, named):
     before = (expected / "sequences.jsonl").read_bytes()
-    sentence = rf"holds annotation of another recipe \({re.escape(named)}\); choose another folder"
+    sentence = rf"holds annotation of another recipe or other inputs \({re.escape(named)}\); choose another folder"
     with pytest.raises(InputError, match=sentence):
         run(expected, **change)
     assert (expected / "sequences.jsonl").read_bytes() == before

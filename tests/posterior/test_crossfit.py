@@ -109,7 +109,7 @@ def test_finished_training_is_not_done_again_and_another_number_is_refused(task,
     monkeypatch.setattr(Trainer, "step", lambda self: pytest.fail("trained again"))
     assert len(trained(task, folder, config).members) == K
     assert "trained already" in capsys.readouterr().err
-    with pytest.raises(InputError, match=r"another recipe \(posterior.folds = 3, not 2\)"):
+    with pytest.raises(InputError, match=r"another recipe or other inputs \(posterior.folds = 3, not 2\)"):
         trained(task, folder, config.model_copy(update={"folds": 2}))
 
 
@@ -228,7 +228,7 @@ def test_folder_is_its_own_from_the_first_network_on(task, tmp_path, monkeypatch
         patch.setattr(Trainer, "step", stopped)
         with pytest.raises(KeyboardInterrupt):
             trained(task, tmp_path)
-    with pytest.raises(InputError, match="holds posterior of another recipe"):
+    with pytest.raises(InputError, match=r"another recipe or other inputs \(posterior.folds = 3, not 1\)"):
         trained(task, tmp_path, QUICK.model_copy(update={"folds": 1}))
     assert len(trained(task, tmp_path).members) == K
 

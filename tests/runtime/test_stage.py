@@ -85,13 +85,20 @@ def test_the_first_field_that_differs_is_named(tmp_path):
     made("aaaa", count=3, sizes=(1, 2)).begin()
     made("aaaa", count=3, sizes=(1, 2)).finish()
     for other, named in (
-        (made("bbbb", count=4, sizes=(1, 3)), "(count = 3, not 4)"),
-        (made("bbbb", count=3, sizes=(1, 3)), "(sizes = [1, 2], not [1, 3])"),
-        (made("bbbb", count=3, sizes=(1, 2), colour=0.5), "(colour = None, not 0.5)"),
-        (made("bbbb", count=3, sizes=(1, 2)), "or other inputs (aaaa, not bbbb)"),
+        (made("bbbb", count=4, sizes=(1, 3)), "count = 3, not 4"),
+        (made("bbbb", count=3, sizes=(1, 3)), "sizes = [1, 2], not [1, 3]"),
+        (made("bbbb", count=3, sizes=(1, 2), colour=0.5), "colour = None, not 0.5"),
+        (made("bbbb", count=3, sizes=(1, 2)), "aaaa, not bbbb"),
     ):
         with pytest.raises(InputError) as refused:
             other.check_folder()
         assert str(refused.value).endswith(
-            f"bank holds bank of another recipe {named}; choose another folder or delete this one."
+            f"bank holds bank of another recipe or other inputs ({named}); choose another folder or delete this one."
         )
+
+
+@pytest.mark.parametrize("fields", [None, [], "x"])
+def test_a_mark_without_fields_is_refused_by_its_fingerprint(tmp_path, fields):
+    (tmp_path / "stage.json").write_text(json.dumps({"fingerprint": "aaaa", "fields": fields}))
+    with pytest.raises(InputError, match=r"other inputs \(aaaa, not bbbb\)"):
+        Stage(tmp_path, name="bank", fingerprint="bbbb", fields={"count": 3}).check_folder()

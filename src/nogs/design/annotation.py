@@ -94,13 +94,14 @@ def annotate(
         raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
     column = None if attribute is None else task.attribute(attribute)
     tools = fingerprint("tools", task.fingerprint, marks, telling(config, later=LATER), seed, device)
-    made = {name: value for name, value in (provenance or {}).items() if name != "nogs"}
-    chosen = {"images": len(ids), "first image": ids[0], "last image": ids[-1], "device": device}
+    told = {"completion": "completion", "bank": "digest of the bank", "posterior_digest": "digest of the posterior"}
+    made = {told[name]: value for name, value in (provenance or {}).items() if name in told}
+    chosen = {"images": len(ids), "digest of their ids": fingerprint(ids), "device": device}
     stage = Stage(
         folder,
         name="annotation",
         fingerprint=fingerprint("annotation 1", tools, glimpses, ids, attribute),
-        fields=dotted({"design": config.model_dump(mode="json"), "glimpses": glimpses, **made, **chosen}),
+        fields=dotted({"design": config.model_dump(), "glimpses": glimpses, "seed": seed, **made, **chosen}),
     )
     stage.check_folder()
     if check:

@@ -51,9 +51,10 @@ class Stage:
         """Refuse a folder that holds another recipe's product, unless it may be redone."""
         other = self._other()
         if other and not redo and not self.done:
-            what = self._differing() or f"or other inputs ({other}, not {self.fingerprint})"
+            what = self._differing() or f"{other}, not {self.fingerprint}"
             raise InputError(
-                f"{self.folder} holds {self.name} of another recipe {what}; choose another folder or delete this one."
+                f"{self.folder} holds {self.name} of another recipe or other inputs ({what}); choose another folder or "
+                "delete this one."
             )
 
     def begin(self) -> None:
@@ -88,15 +89,11 @@ class Stage:
     def _differing(self) -> str | None:
         """The first field that differs from those that were begun with, and both values; None if none is known."""
         path = self.folder / "stage.json"
-        before = read_json(path).get("fields", {}) if path.exists() else {}
-        return next(
-            (
-                f"({name} = {before.get(name)!r}, not {self.fields.get(name)!r})"
-                for name in {**before, **self.fields}
-                if before and before.get(name) != self.fields.get(name)
-            ),
-            None,
-        )
+        before = read_json(path).get("fields") if path.exists() else None
+        if not isinstance(before, dict):
+            return None
+        names = (name for name in {**before, **self.fields} if before.get(name) != self.fields.get(name))
+        return next((f"{name} = {before.get(name)!r}, not {self.fields.get(name)!r}" for name in names), None)
 
     def _found(self, name: str) -> str | None:
         path = self.folder / name
