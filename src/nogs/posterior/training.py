@@ -69,9 +69,8 @@ def train_posterior(
         config = config.model_copy(update={"weights": find_weights(config.weights, data)})
     fields = telling_fields(config)
     mark = fingerprint(fields, task.fingerprint, glimpses, seed)
-    named = dotted(
-        {"posterior": {**config.model_dump(), **fields}, "glimpses": glimpses, "seed": seed, "data": task.fingerprint}
-    )
+    every = {**config.model_dump(exclude={"save_every"}), **fields}
+    named = dotted({"posterior": every, "glimpses": glimpses, "seed": seed, "data": task.fingerprint})
     stage = Stage(folder, name="posterior", fingerprint=mark, fields=named)
     stage.check_folder()
     chosen = pick_device(device)
