@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nogs.runtime.errors import InputError
-from nogs.runtime.fields import dotted
+from nogs.runtime.fields import differing, dotted
 from nogs.runtime.files import read_json, write_json
 from nogs.runtime.fingerprint import fingerprint
 
@@ -63,7 +63,7 @@ class Ledger:
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The first field that differs, and how many more do."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    names = differing(before, now)
     first = names[0]
     more = f" and {len(names) - 1} more fields differ" if len(names) > 1 else ""
     if first.startswith("from "):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-__all__ = ["dotted", "telling"]
+__all__ = ["differing", "dotted", "telling"]
 
 
 def dotted(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -16,6 +16,11 @@ def dotted(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, item in value.items():
         out |= dotted(item, f"{prefix}{name}.") if isinstance(item, Mapping) else {f"{prefix}{name}": item}
     return out
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Names of the fields that have another value in one than in the other, or none."""
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 def telling(config: BaseModel, *, later: Mapping[str, Any], exclude: Collection[str] = ()) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import differing
 from nogs.runtime.files import read_json, write_json
 
 __all__ = ["Stage"]
@@ -92,8 +93,8 @@ class Stage:
         before = read_json(path).get("fields") if path.exists() else None
         if not isinstance(before, dict):
             return None
-        names = (name for name in {**before, **self.fields} if before.get(name) != self.fields.get(name))
-        return next((f"{name} = {before.get(name)!r}, not {self.fields.get(name)!r}" for name in names), None)
+        names = differing(before, self.fields)
+        return f"{names[0]} = {before.get(names[0])!r}, not {self.fields.get(names[0])!r}" if names else None
 
     def _found(self, name: str) -> str | None:
         path = self.folder / name
