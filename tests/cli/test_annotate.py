@@ -16,9 +16,10 @@ from nogs.cli import main
 from nogs.data import load_task
 from nogs.design.tools import source_labels
 from nogs.posterior.network import Architecture, NetworkPosterior
-from nogs.posterior.store import halved, save_posterior
+from nogs.posterior.store import halved, load_posterior, save_posterior
 from nogs.recipes import recipe as read_recipe
 from nogs.runtime.files import load_tensors, read_json, save_tensors
+from nogs.runtime.streams import key, uniform
 from nogs.sequences import Sequences, load, save
 
 RECIPE = """
@@ -99,6 +100,24 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
     ways = read_json(tmp_path / "score.json")["ways"]
     assert list(ways) == ["ours", "theirs", "random", "centre-out", "most salient first"]
     assert len(ways["theirs"]["minus ours"]["cross_entropy"]["low"]) == 4
+    elsewhere = [*score, "--judge", str(place / "judge.safetensors"), "--elsewhere"]
+    assert main([*elsewhere, "test", "--draws", "2"]) == 0
+    task = load_task(read_recipe(place / "tiny.yaml").data, data=place / "data", cache=place / "cache")
+    rows = task.rows("test")
+    assert f"{len(rows)} images of celeba-hq, Smiling (test)" in capsys.readouterr().out
+    found, judge = read_json(tmp_path / "score.json"), load_posterior(place / "judge.safetensors", task=task)
+    assert (found["elsewhere"], found["images"]) == ("test", len(rows))
+    smiling, expected = task.attribute("Smiling"), []
+    for row in rows:  # one by one, with the draws of its id
+        numbers = uniform(key(0, "design/drawn sequences", task.ids[row]), torch.arange(2))
+        for drawn in (numbers * 3).long().tolist():
+            where = torch.from_numpy(sequences.locations[drawn])[None]
+            answer = judge.log_probabilities(torch.from_numpy(task.images[row : row + 1].copy()), where)[0, smiling]
+            expected.append(-answer[int(task.labels[row, smiling])].item())
+    assert found["ways"]["ours"]["measures"]["cross_entropy"]["mean"][-1] == pytest.approx(np.mean(expected), abs=1e-5)
+    assert main([*elsewhere, "train"]) == 2
+    assert "--elsewhere must be one of" in capsys.readouterr().err
+
     assert main([*score, "--judge", str(place / "maker.safetensors")]) == 2
     assert "made the sequences 'ours' itself; give another one, or pass --own" in capsys.readouterr().err
     assert main([*score, "--judge", str(place / "maker.safetensors"), "--own"]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -27,12 +27,15 @@ class ScoreArgs(TaskArgs):
     """The posterior that judges: a published one or a file; not the one that made the sequences, nor a copy of it."""
     attribute: str | None = None
     """The attribute, for a task with attributes."""
+    elsewhere: Literal["annotate", "validation", "test"] | None = None
+    """Follow them on all images of this split, each along sequences drawn from a folder whatever image they were made
+    for: what their places tell when they are not chosen for the image."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write all numbers and intervals to this JSON file."""
     own: bool = False
     """Allow the posterior that made the sequences to judge them."""
     draws: int = 20
-    """Sequences of random locations for each image, whose mean counts."""
+    """Sequences of random locations, and with --elsewhere of each folder, for each image, whose mean counts."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
@@ -50,7 +53,7 @@ def score(argv: list[str]) -> None:
     import numpy as np
     import torch
 
-    from nogs.design.baselines import centre_out, random_locations, salient_first
+    from nogs.design.baselines import centre_out, drawn_sequences, random_locations, salient_first
     from nogs.design.entropies import objective
     from nogs.design.scoring import compare, follow, text_table
     from nogs.posterior.labels import label_table
@@ -75,19 +78,24 @@ def score(argv: list[str]) -> None:
     if not common:
         raise InputError("No image has a sequence in all of the folders, so they can't be compared.")
     length = min(sequences.length for _, sequences in given.values())
+    rows = task.rows(args.elsewhere or common)
+    if not len(rows):
+        raise InputError(f"The split {args.elsewhere} of {task.name!r} has no images; give another one.")
+    ids, which = [task.ids[row] for row in rows], np.arange(len(common))[None]
+    if args.elsewhere is not None:
+        which = drawn_sequences(ids, of=len(common), draws=args.draws, seed=recipe.seed).numpy()
     routes = {
-        name: torch.from_numpy(sequences.locations[sequences.rows(common), :length])[None]
+        name: torch.from_numpy(sequences.locations[sequences.rows(common), :length][which])
         for name, (_, sequences) in given.items()
     }
-    places, number = task.grid.pixels, len(common)
+    places, number = task.grid.pixels, len(ids)
     salient = _first_map([folder for folder, _ in given.values()], column)
-    routes["random"] = places[random_locations(task.grid, common, glimpses=length, draws=args.draws, seed=recipe.seed)]
+    routes["random"] = places[random_locations(task.grid, ids, glimpses=length, draws=args.draws, seed=recipe.seed)]
     routes["centre-out"] = places[centre_out(task.grid, glimpses=length)].expand(1, number, -1, -1)
     if salient is not None:
         routes["most salient first"] = places[salient_first(task.grid, salient, glimpses=length)].expand(
             1, number, -1, -1
         )
-    rows = task.rows(common)
     images = torch.from_numpy(np.array(task.images[rows])).to(device)
     labels = torch.from_numpy(label_table(task)[rows]).to(device)
     variables = objective(task.space, column)
@@ -100,8 +108,10 @@ def score(argv: list[str]) -> None:
     found = compare(judged, seed=recipe.seed)
     if args.out is not None:
         record: dict[str, Any] = {"task": task.name, "attribute": args.attribute, "images": number, "judge": digest}
+        record |= {} if args.elsewhere is None else {"elsewhere": args.elsewhere, "draws": args.draws}
         write_json(args.out, {**record, "versions": versions(device), "ways": found})
-    print(f"{number:,} images of {task.name}{f', {args.attribute}' if args.attribute else ''}\n")
+    about = f", {args.attribute}" * bool(args.attribute) + f" ({args.elsewhere})" * bool(args.elsewhere)
+    print(f"{number:,} images of {task.name}{about}\n")
     print(text_table(found))
     if salient is None:
         print("\nmost salient first is left out: no first.safetensors of nogs annotate lies beside these sequences")

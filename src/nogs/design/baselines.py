@@ -11,7 +11,7 @@ from torch import Tensor
 from nogs.glimpse import Grid
 from nogs.runtime.streams import key, uniform
 
-__all__ = ["apart", "centre_out", "random_locations", "salient_first", "spread"]
+__all__ = ["apart", "centre_out", "drawn_sequences", "random_locations", "salient_first", "spread"]
 
 
 def random_locations(grid: Grid, ids: Sequence[str], *, glimpses: int, draws: int, seed: int) -> Int64[Tensor, "R n T"]:
@@ -19,6 +19,12 @@ def random_locations(grid: Grid, ids: Sequence[str], *, glimpses: int, draws: in
     counter = torch.arange(draws * glimpses)
     each = [uniform(key(seed, "design/random locations", id), counter) for id in ids]
     return (torch.stack(each) * len(grid)).long().reshape(len(ids), draws, glimpses).transpose(0, 1)
+
+
+def drawn_sequences(ids: Sequence[str], *, of: int, draws: int, seed: int) -> Int64[Tensor, "R n"]:
+    """R times one of so many sequences for each image, by the image's id."""
+    each = [uniform(key(seed, "design/drawn sequences", id), torch.arange(draws)) for id in ids]
+    return (torch.stack(each, 1) * of).long()
 
 
 def centre_out(grid: Grid, *, glimpses: int) -> Int64[Tensor, " T"]:
