@@ -85,8 +85,8 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
     assert "/" not in str(sequences.provenance)
 
     theirs = np.zeros((3, 3, 2), dtype=np.int64)
-    other = Sequences("celeba-hq", "Smiling", sequences.grid, 3, sequences.ids, theirs)
-    save(other, tmp_path / "theirs")
+    other_sequences = Sequences("celeba-hq", "Smiling", sequences.grid, 3, sequences.ids, theirs)
+    save(other_sequences, tmp_path / "theirs")
     score = [
         *["sequences", "score", str(place / "tiny.yaml"), "--data", str(place / "data")],
         *["--cache", str(place / "cache"), "--device", "cpu", "--attribute", "Smiling", "--sequences"],
@@ -115,8 +115,30 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
             answer = judge.log_probabilities(torch.from_numpy(task.images[row : row + 1].copy()), where)[0, smiling]
             expected.append(-answer[int(task.labels[row, smiling])].item())
     assert found["ways"]["ours"]["measures"]["cross_entropy"]["mean"][-1] == pytest.approx(np.mean(expected), abs=1e-5)
-    assert main([*elsewhere, "train"]) == 2
-    assert "--elsewhere must be one of" in capsys.readouterr().err
+    assert main([*elsewhere, "swapped", "--draws", "400"]) == 0
+    swapped, pictures = read_json(tmp_path / "score.json")["ways"]["ours"], torch.from_numpy(task.images[:3].copy())
+    labels, others = task.labels[:3, smiling], []
+    for image in range(3):  # all it may be followed along, which 400 draws come near to
+        for other in {0, 1, 2} - {image}:
+            where = torch.from_numpy(sequences.locations[other])[None]
+            answer = judge.log_probabilities(pictures[image : image + 1], where)[0, smiling]
+            others.append(-answer[int(labels[image])].item())
+    assert swapped["measures"]["cross_entropy"]["mean"][-1] == pytest.approx(np.mean(others), abs=0.1 * np.std(others))
+    capsys.readouterr()
+    alone = replace(other_sequences, ids=("3",), locations=theirs[:1])
+    save(alone, tmp_path / "alone")
+    folders = ["--sequences", str(tmp_path / "theirs"), str(tmp_path / "alone")]
+    for words, sentence in (
+        (["train"], "--elsewhere must be one of"),
+        (["test", "--draws", "0"], "--draws must be at least 1, not 0"),
+        (["swapped", *folders], "No image has a sequence in all of the folders; score each folder alone"),
+        (["swapped", "--sequences", str(tmp_path / "alone")], "nothing to swap; leave --elsewhere out"),
+        (["test", "--sequences", f"random={tmp_path / 'theirs'}"], "'random' is the name of a plain way to look"),
+    ):
+        assert main([*elsewhere, *words]) == 2
+        assert sentence in capsys.readouterr().err, words
+    assert main([*elsewhere, "test", *folders]) == 0
+    capsys.readouterr()
 
     assert main([*score, "--judge", str(place / "maker.safetensors")]) == 2
     assert "made the sequences 'ours' itself; give another one, or pass --own" in capsys.readouterr().err

@@ -17,19 +17,23 @@ if TYPE_CHECKING:
     from nogs.sequences import Sequences
 
 
+_PLAIN = ("random", "centre-out", "most salient first")
+
+
 @dataclass(frozen=True)
 class ScoreArgs(TaskArgs):
     """Arguments of `nogs sequences score`."""
 
     sequences: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]DIR")]
-    """One or more folders of sequences; they are judged on the images that have one in all of them."""
+    """One or more folders of sequences; without --elsewhere test or validation they are judged on the images that have
+    one in all of them."""
     judge: Annotated[str, tyro.conf.arg(metavar="NAME_OR_FILE")]
     """The posterior that judges: a published one or a file; not the one that made the sequences, nor a copy of it."""
     attribute: str | None = None
     """The attribute, for a task with attributes."""
-    elsewhere: Literal["annotate", "validation", "test"] | None = None
-    """Follow them on all images of this split, each along sequences drawn from a folder whatever image they were made
-    for: what their places tell when they are not chosen for the image."""
+    elsewhere: Literal["test", "validation", "swapped"] | None = None
+    """Follow them on images that they were not made for: on all test or validation images, each along sequences drawn
+    from a folder, or swapped: on the same images as without this flag, each along those of others."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write all numbers and intervals to this JSON file."""
     own: bool = False
@@ -62,6 +66,8 @@ def score(argv: list[str]) -> None:
     from nogs.runtime.fingerprint import file_digest
     from nogs.runtime.progress import track
 
+    if args.draws < 1:
+        raise InputError(f"--draws must be at least 1, not {args.draws}.")
     device = pick_device(args.device)
     task = args.load(recipe)
     column = _attribute(args.attribute, task)
@@ -74,28 +80,26 @@ def score(argv: list[str]) -> None:
             raise InputError(
                 f"The judge {args.judge} made the sequences {name!r} itself; give another one, or pass --own."
             )
-    common = [id for id in next(iter(given.values()))[1].ids if all(id in s.position for _, s in given.values())]
-    if not common:
-        raise InputError("No image has a sequence in all of the folders, so they can't be compared.")
     length = min(sequences.length for _, sequences in given.values())
-    rows = task.rows(args.elsewhere or common)
-    if not len(rows):
-        raise InputError(f"The split {args.elsewhere} of {task.name!r} has no images; give another one.")
-    ids, which = [task.ids[row] for row in rows], np.arange(len(common))[None]
-    if args.elsewhere is not None:
-        which = drawn_sequences(ids, of=len(common), draws=args.draws, seed=recipe.seed).numpy()
-    routes = {
-        name: torch.from_numpy(sequences.locations[sequences.rows(common), :length][which])
-        for name, (_, sequences) in given.items()
-    }
+    ids = _images(args.elsewhere, [sequences for _, sequences in given.values()], task)
+    routes = {}
+    for name, (_, sequences) in given.items():
+        if args.elsewhere is None:
+            which = sequences.rows(ids)[None]
+        elif args.elsewhere == "swapped":
+            others = drawn_sequences(ids, of=len(ids) - 1, draws=args.draws, seed=recipe.seed).numpy()
+            which = sequences.rows(ids)[(np.arange(len(ids)) + 1 + others) % len(ids)]
+        else:
+            which = drawn_sequences(ids, of=len(sequences), draws=args.draws, seed=recipe.seed).numpy()
+        routes[name] = torch.from_numpy(sequences.locations[which, :length])
     places, number = task.grid.pixels, len(ids)
     salient = _first_map([folder for folder, _ in given.values()], column)
-    routes["random"] = places[random_locations(task.grid, ids, glimpses=length, draws=args.draws, seed=recipe.seed)]
-    routes["centre-out"] = places[centre_out(task.grid, glimpses=length)].expand(1, number, -1, -1)
+    random, centre, first = _PLAIN
+    routes[random] = places[random_locations(task.grid, ids, glimpses=length, draws=args.draws, seed=recipe.seed)]
+    routes[centre] = places[centre_out(task.grid, glimpses=length)].expand(1, number, -1, -1)
     if salient is not None:
-        routes["most salient first"] = places[salient_first(task.grid, salient, glimpses=length)].expand(
-            1, number, -1, -1
-        )
+        routes[first] = places[salient_first(task.grid, salient, glimpses=length)].expand(1, number, -1, -1)
+    rows = task.rows(ids)
     images = torch.from_numpy(np.array(task.images[rows])).to(device)
     labels = torch.from_numpy(label_table(task)[rows]).to(device)
     variables = objective(task.space, column)
@@ -125,6 +129,23 @@ def _attribute(name: str | None, task: Task) -> int | None:
     return None
 
 
+def _images(elsewhere: str | None, given: list[Sequences], task: Task) -> list[str]:
+    """The images on which they are judged."""
+    if elsewhere in ("test", "validation"):
+        ids = [task.ids[row] for row in task.rows(elsewhere)]
+        if not ids:
+            raise InputError(f"Task {task.name!r} has no {elsewhere} images; give another --elsewhere.")
+        return ids
+    common = [id for id in given[0].ids if all(id in sequences.position for sequences in given)]
+    if not common:
+        raise InputError(
+            "No image has a sequence in all of the folders; score each folder alone, or all with --elsewhere test."
+        )
+    if elsewhere == "swapped" and len(common) == 1:
+        raise InputError("Only one image has a sequence, so there is nothing to swap; leave --elsewhere out.")
+    return common
+
+
 def _sequences(args: ScoreArgs, task: Task) -> dict[str, tuple[Path, Sequences]]:
     from nogs.sequences import load_for
 
@@ -133,6 +154,8 @@ def _sequences(args: ScoreArgs, task: Task) -> dict[str, tuple[Path, Sequences]]
         name, equals, folder = text.partition("=")
         place = Path(folder if equals else text)
         name = name if equals else place.name
+        if name in _PLAIN:
+            raise InputError(f"{name!r} is the name of a plain way to look; name the folder with --sequences NAME=DIR.")
         if name in out:
             raise InputError(f"Two folders of sequences are called {name!r}; name them with --sequences NAME=DIR.")
         out[name] = place, load_for(place, task=task, attribute=args.attribute)
