@@ -4,7 +4,7 @@ import torch
 
 import worlds
 from exact_design import ExactPosterior
-from nogs.design.baselines import apart, centre_out, random_locations, salient_first
+from nogs.design.baselines import any_of, apart, centre_out, others, random_locations, salient_first
 from nogs.design.scoring import MEASURES, Judged, compare, follow, text_table
 from nogs.glimpse import Grid
 
@@ -100,6 +100,18 @@ def test_more_glimpses_than_fit_apart_may_overlap_and_repeat():
     chosen = apart(grid, torch.arange(9.0), glimpses=12).tolist()
     assert chosen[0] == 0
     assert sorted(chosen[:9]) == list(range(9))
+
+
+def test_another_image_is_any_but_itself_and_a_sequence_any_of_them():
+    ids = [str(n) for n in range(5)]
+    for image, drawn in enumerate(others(ids, draws=4000, seed=1).T):
+        counts = torch.bincount(drawn, minlength=5)
+        assert counts[image] == 0
+        assert (counts[counts > 0] / 1000 - 1).abs().max() < 0.12  # four standard errors
+        assert (counts > 0).sum() == 4
+    found = any_of(3, ids, draws=3000, seed=1)
+    assert (torch.bincount(found[:, 2]) / 1000 - 1).abs().max() < 0.12
+    assert torch.equal(any_of(3, ids[2:3], draws=3000, seed=1)[:, 0], found[:, 2])
 
 
 def test_random_locations_are_uniform_and_the_images_own():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _PLAIN = ("random", "centre-out", "most salient first")
+"""Ways to look that are always beside the given ones, by name."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def score(argv: list[str]) -> None:
     import numpy as np
     import torch
 
-    from nogs.design.baselines import centre_out, drawn_sequences, random_locations, salient_first
+    from nogs.design.baselines import any_of, centre_out, others, random_locations, salient_first
     from nogs.design.entropies import objective
     from nogs.design.scoring import compare, follow, text_table
     from nogs.posterior.labels import label_table
@@ -87,10 +88,9 @@ def score(argv: list[str]) -> None:
         if args.elsewhere is None:
             which = sequences.rows(ids)[None]
         elif args.elsewhere == "swapped":
-            others = drawn_sequences(ids, of=len(ids) - 1, draws=args.draws, seed=recipe.seed).numpy()
-            which = sequences.rows(ids)[(np.arange(len(ids)) + 1 + others) % len(ids)]
+            which = sequences.rows(ids)[others(ids, draws=args.draws, seed=recipe.seed)]
         else:
-            which = drawn_sequences(ids, of=len(sequences), draws=args.draws, seed=recipe.seed).numpy()
+            which = any_of(len(sequences), ids, draws=args.draws, seed=recipe.seed).numpy()
         routes[name] = torch.from_numpy(sequences.locations[which, :length])
     places, number = task.grid.pixels, len(ids)
     salient = _first_map([folder for folder, _ in given.values()], column)
@@ -155,7 +155,7 @@ def _sequences(args: ScoreArgs, task: Task) -> dict[str, tuple[Path, Sequences]]
         place = Path(folder if equals else text)
         name = name if equals else place.name
         if name in _PLAIN:
-            raise InputError(f"{name!r} is the name of a plain way to look; name the folder with --sequences NAME=DIR.")
+            raise InputError(f"{name!r} is the name of a plain way to look; give another one, --sequences NAME=DIR.")
         if name in out:
             raise InputError(f"Two folders of sequences are called {name!r}; name them with --sequences NAME=DIR.")
         out[name] = place, load_for(place, task=task, attribute=args.attribute)

@@ -1,4 +1,5 @@
-"""Plain ways to look at an image, against which sequences are judged: at random, from the centre, the salient first."""
+"""Plain ways to look at an image, against which sequences are judged: at random, from the centre, the salient first,
+or along a sequence that was made for another image."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from nogs.glimpse import Grid
 from nogs.runtime.streams import key, uniform
 
-__all__ = ["apart", "centre_out", "drawn_sequences", "random_locations", "salient_first", "spread"]
+__all__ = ["any_of", "apart", "centre_out", "others", "random_locations", "salient_first", "spread"]
 
 
 def random_locations(grid: Grid, ids: Sequence[str], *, glimpses: int, draws: int, seed: int) -> Int64[Tensor, "R n T"]:
@@ -21,10 +22,15 @@ def random_locations(grid: Grid, ids: Sequence[str], *, glimpses: int, draws: in
     return (torch.stack(each) * len(grid)).long().reshape(len(ids), draws, glimpses).transpose(0, 1)
 
 
-def drawn_sequences(ids: Sequence[str], *, of: int, draws: int, seed: int) -> Int64[Tensor, "R n"]:
+def any_of(number: int, ids: Sequence[str], *, draws: int, seed: int) -> Int64[Tensor, "R n"]:
     """R times one of so many sequences for each image, by the image's id."""
     each = [uniform(key(seed, "design/drawn sequences", id), torch.arange(draws)) for id in ids]
-    return (torch.stack(each, 1) * of).long()
+    return (torch.stack(each, 1) * number).long()
+
+
+def others(ids: Sequence[str], *, draws: int, seed: int) -> Int64[Tensor, "R n"]:
+    """R times another one of the images for each of them."""
+    return (torch.arange(len(ids)) + 1 + any_of(len(ids) - 1, ids, draws=draws, seed=seed)) % len(ids)
 
 
 def centre_out(grid: Grid, *, glimpses: int) -> Int64[Tensor, " T"]:
