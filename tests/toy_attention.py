@@ -91,12 +91,14 @@ class PlainNetwork(nn.Module):
         super().__init__()
         a = self.architecture = networks.architecture
         release = a.embedder == "release"
-        side = ((a.grid.glimpse - 2 - 3) // 2 + 1) // 2
-        features = 32 * side * side
-        self.conv1, self.conv2 = nn.Conv2d(3 * a.scales, 16, 3), nn.Conv2d(16, 32, 3, stride=2)
+        layer = {"padding": 1, "bias": False} if release else {}
+        self.conv1, self.conv2 = nn.Conv2d(3 * a.scales, 16, 3, **layer), nn.Conv2d(16, 32, 3, stride=2, **layer)
+        empty = torch.zeros(1, 3 * a.scales, a.grid.glimpse, a.grid.glimpse)
+        features = nn.functional.max_pool2d(self.conv2(self.conv1(empty)), 2).numel()
         if release:
             self.norm1, self.norm2 = nn.BatchNorm2d(16), nn.BatchNorm2d(32)
             self.dense = nn.Linear(features, 128)
+            self.project_norm, self.place_norm = nn.BatchNorm1d(a.embedding), nn.BatchNorm1d(a.embedding)
         self.project = nn.Linear(128 if release else features, a.embedding)
         self.place1, self.place2 = nn.Linear(2, a.location_hidden), nn.Linear(a.location_hidden, a.embedding)
         self.cell = nn.GRUCell(a.embedding, a.hidden)
@@ -131,8 +133,8 @@ class PlainNetwork(nn.Module):
         if self.architecture.embedder == "release":
             x = nn.functional.relu6(self.norm1(self.conv1(x)))
             x = nn.functional.relu6(self.norm2(self.conv2(x)))
-            x = nn.functional.max_pool2d(x, 2).permute(0, 2, 3, 1).flatten(1)
-            return self.project(nn.functional.relu6(self.dense(x)))
+            x = nn.functional.max_pool2d(x, 2).flatten(1)
+            return self.project_norm(self.project(self.dense(x).relu()))
         x = nn.functional.max_pool2d(self.conv2(self.conv1(x).relu()).relu(), 2)
         return self.project(x.permute(0, 2, 3, 1).flatten(1))
 
@@ -167,6 +169,8 @@ class PlainNetwork(nn.Module):
                 patches.append(retina(mirrored, a.grid.pixels[location[n]].tolist(), a.grid.glimpse, a.scales))
             x = torch.from_numpy(np.stack(patches)).float() / 127.5 - 1
             place = self.place2(self.place1(a.grid.coordinates[location]).relu())
+            if a.embedder == "release":
+                place = self.place_norm(place)
             state = self.cell((self.embed(x.permute(0, 3, 1, 2)) + place).relu(), state)
         locations, chosen, baselines, entropies = (torch.stack(x, -1)[None] for x in zip(*steps))
         return Rollout(locations, chosen, baselines, self.classify(state)[None], entropies)

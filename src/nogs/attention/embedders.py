@@ -59,30 +59,53 @@ class PaperEmbedder(nn.Module):
         return linear(x.flatten(2), p["project_weight"], p["project_bias"])
 
 
-class ReleaseEmbedder(PaperEmbedder):
-    """The authors' release: batch norm and ReLU6 after each convolution and a 128-unit layer before the projection."""
+class ReleaseEmbedder(nn.Module):
+    """The authors' release: padded convolutions with batch norm and ReLU6, a 128-unit layer, a normalised projection.
+
+    Batch norm always takes the batch's own statistics, since the release never leaves training mode.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.channels = 3 * architecture.scales
+        after = ((architecture.grid.glimpse - 1) // 2 + 1) // 2
+        if after < 1:
+            raise InputError(
+                f"A glimpse of {architecture.grid.glimpse} px is too small for the release embedder; use at least 3 px."
+            )
+        self.features = 32 * after * after
+        self.out = architecture.embedding
 
     def shapes(self) -> Shapes:
         """Parameter names and shapes of one network."""
         return {
-            **super().shapes(),
+            "conv1_weight": (16, self.channels, 3, 3),
             "norm1_scale": (16,),
             "norm1_shift": (16,),
+            "conv2_weight": (32, 16, 3, 3),
             "norm2_scale": (32,),
             "norm2_shift": (32,),
             "dense_weight": (128, self.features),
             "dense_bias": (128,),
             "project_weight": (self.out, 128),
+            "project_bias": (self.out,),
+            "project_norm_scale": (self.out,),
+            "project_norm_shift": (self.out,),
         }
+
+    def initialise(self, p: nn.ParameterDict) -> None:
+        """Torch's initial values are left as they are."""
 
     def forward(self, p: nn.ParameterDict, glimpses: UInt8[Tensor, "M B g g C"]) -> Float[Tensor, "M B D"]:
         """Embed glimpses, scaled to [-1, 1]."""
         x = glimpses * (2 / 255) - 1
         for n, stride in ((1, 1), (2, 2)):
-            x = convolve(x, p[f"conv{n}_weight"], p[f"conv{n}_bias"], stride=stride)
+            x = convolve(x, p[f"conv{n}_weight"], None, stride=stride, padding=1)
             x = F.relu6(batch_norm(x, p[f"norm{n}_scale"], p[f"norm{n}_shift"]))
-        x = F.relu6(linear(max_pool(x).flatten(2), p["dense_weight"], p["dense_bias"]))
-        return linear(x, p["project_weight"], p["project_bias"])
+        features = max_pool(x).movedim(-1, 2).flatten(2)  # channels first, as torch.nn.Flatten has them
+        x = torch.relu(linear(features, p["dense_weight"], p["dense_bias"]))
+        x = linear(x, p["project_weight"], p["project_bias"])
+        return batch_norm(x, p["project_norm_scale"], p["project_norm_shift"])
 
 
 class VGGEmbedder(nn.Module):
@@ -164,7 +187,7 @@ class VGGEmbedder(nn.Module):
         return out
 
 
-Embedder = PaperEmbedder | VGGEmbedder
+Embedder = PaperEmbedder | ReleaseEmbedder | VGGEmbedder
 EMBEDDERS: dict[str, type[Embedder]] = {"paper": PaperEmbedder, "release": ReleaseEmbedder, "vgg": VGGEmbedder}
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from nogs.attention import policy
 from nogs.attention.config import AttentionConfig
 from nogs.attention.embedders import EMBEDDERS, Embedder, Shapes
-from nogs.attention.stacked import gru, linear
+from nogs.attention.stacked import batch_norm, gru, linear
 from nogs.attention.unrolled import can_unroll, unrolled
 from nogs.glimpse import Grid, cut
 from nogs.runtime import streams
@@ -81,6 +81,7 @@ class Networks(nn.Module):
         super().__init__()
         a = self.architecture = architecture
         self.embedder: Embedder = EMBEDDERS[a.embedder](a)
+        normalised = a.embedder == "release"
         actions = len(a.grid) if a.policy == "categorical" else 5 * a.mixture_components
         self.embed_parameters = _parameters(self.embedder.shapes() if embedding else {}, seeds, "embedder")
         self.embedder.initialise(self.embed_parameters)
@@ -90,6 +91,7 @@ class Networks(nn.Module):
                 "place1_bias": (a.location_hidden,),
                 "place2_weight": (a.embedding, a.location_hidden),
                 "place2_bias": (a.embedding,),
+                **({"place_norm_scale": (a.embedding,), "place_norm_shift": (a.embedding,)} if normalised else {}),
                 "input_weight": (3 * a.hidden, a.embedding),
                 "input_bias": (3 * a.hidden,),
                 "state_weight": (3 * a.hidden, a.hidden),
@@ -144,8 +146,11 @@ class Networks(nn.Module):
     ) -> Float[Tensor, "M B H"]:
         """The state after a glimpse with that embedding: relu(glimpse + location embedding) into the GRU."""
         p = self.core_parameters
-        place = torch.relu(linear(self.coordinates[locations], p["place1_weight"], p["place1_bias"]))
-        x = torch.relu(linear(place, p["place2_weight"], p["place2_bias"]) + embedding)
+        hidden = torch.relu(linear(self.coordinates[locations], p["place1_weight"], p["place1_bias"]))
+        place = linear(hidden, p["place2_weight"], p["place2_bias"])
+        if self.architecture.embedder == "release":
+            place = batch_norm(place, p["place_norm_scale"], p["place_norm_shift"])
+        x = torch.relu(place + embedding)
         from_input = linear(x, p["input_weight"], p["input_bias"])
         return gru(from_input, linear(state, p["state_weight"], p["state_bias"]), state)
 

@@ -24,14 +24,22 @@ def linear(
 
 
 def convolve(
-    x: Float[Tensor, "M B H W C"], weight: Float[Tensor, "M O C 3 3"], bias: Float[Tensor, "M O"], *, stride: int
+    x: Float[Tensor, "M B H W C"],
+    weight: Float[Tensor, "M O C 3 3"],
+    bias: Float[Tensor, "M O"] | None,
+    *,
+    stride: int,
+    padding: int = 0,
 ) -> Float[Tensor, "M B H2 W2 O"]:
-    """Each network's 3 x 3 convolution without padding, channels last."""
-    networks, batch, height, width, _ = x.shape
-    if networks == 1:
-        channels_first = x.squeeze(0).permute(0, 3, 1, 2)
-        out = F.conv2d(channels_first, weight.squeeze(0), bias.squeeze(0), stride=stride)
+    """Each network's 3 x 3 convolution, channels last, with a border of zeros `padding` wide."""
+    if len(x) == 1:
+        channels_first, own = x.squeeze(0).permute(0, 3, 1, 2), None if bias is None else bias.squeeze(0)
+        out = F.conv2d(channels_first, weight.squeeze(0), own, stride=stride, padding=padding)
         return out.permute(0, 2, 3, 1).unsqueeze(0)
+    if padding:
+        x = F.pad(x, (0, 0, padding, padding, padding, padding))
+    networks, batch, height, width, _ = x.shape
+    bias = weight.new_zeros(weight.shape[:2]) if bias is None else bias
     rows, columns = (height - 3) // stride + 1, (width - 3) // stride + 1
     if stride == 1 and rows % 2 == columns % 2 == 0:
         # four neighbouring outputs from one 4 x 4 patch: less than half as many numbers to copy, and matrices of a
