@@ -187,13 +187,40 @@ def test_initial_weights_have_the_spread_of_torch_layers_and_depend_on_the_seed_
             module.reset_parameters()
     for ours, plain in fresh.pairs(networks):
         assert torch.equal(ours[0], ours[2])
-        if ours[0].numel() < 2 or ours[0].std() == 0:
+        if plain is fresh.initial or ours[0].numel() < 2 or ours[0].std() == 0:
             continue
         assert not torch.equal(ours[0], ours[1])
         bound, theirs = ours[0].abs().max(), plain.detach().abs().max()
         slack = 1.5 if ours[0].numel() < 64 else 1.2
         assert theirs / slack < bound < theirs * slack
-    assert torch.equal(networks.core_parameters["initial_state"], torch.zeros(3, 64))
+
+
+def test_first_state_is_one_standard_normal_draw_for_each_seed_or_zeros_by_choice():
+    large = Architecture(GRID, glimpses=3, labels=4, hidden=4000)
+    first = Networks(large, seeds=[1, 2, 1]).core_parameters["initial_state"]
+    assert torch.equal(first[0], first[2])
+    assert torch.equal(first[1:2], Networks(large, seeds=[2]).core_parameters["initial_state"])
+    ordered = first[:2].detach().sort(-1).values
+    quantiles = torch.special.ndtri((torch.arange(4000) + 0.5) / 4000)
+    assert (ordered - quantiles)[:, 200:-200].abs().max() < 0.12
+    assert not torch.allclose(first[0], first[1], atol=0.1)
+    zeros = Networks(large, seeds=[1, 2], initial_state="zeros")
+    assert torch.equal(zeros.core_parameters["initial_state"], torch.zeros(2, 4000))
+    assert torch.equal(zeros.by_name["input_weight"], Networks(large, seeds=[1, 2]).by_name["input_weight"])
+
+
+@pytest.mark.parametrize(("start", "least", "most"), [("normal", 0.9, 1.0), ("zeros", 0.0, 0.02)])
+def test_first_location_learns_from_a_normal_first_state_and_hardly_from_zeros(start, least, most):
+    """One constant target with the paper's CUB sizes and step size, 640 iterations."""
+    birds = Grid.spaced(image=128, glimpse=32, spacing=8)
+    networks = Networks(Architecture(birds, glimpses=5, labels=2, hidden=1024), initial_state=start)
+    optimizer = torch.optim.Adam(networks.policy_parameters.parameters(), lr=5e-5)
+    for _ in range(640):
+        log_probabilities = networks.location_logits(networks.start(1)).log_softmax(-1)
+        optimizer.zero_grad()
+        (-log_probabilities[0, 0, 84]).backward()
+        optimizer.step()
+    assert least <= log_probabilities[0, 0, 84].exp().item() <= most
 
 
 def test_mixture_policy_is_a_distribution_that_leans_to_its_means():

@@ -37,6 +37,10 @@ class AttentionConfig(BaseModel):
     mixture_components: int = Field(5, ge=1)
     """Gaussians of the mixture policy."""
 
+    initial_state: Literal["normal", "zeros"] = "normal"
+    """Where the learned state of the GRU before the first glimpse starts: at one draw of standard normal numbers, or at
+    zeros, from which the first location hardly learns."""
+
     supervision_weight: float = Field(1.0, ge=0)
     """Weight of the supervised sequences' log-likelihood: 1 is the paper's objective, 64 the release's."""
     supervision_schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
@@ -72,12 +72,20 @@ class Rollout:
 class Networks(nn.Module):
     """M hard-attention networks of one architecture, initialised from their own seeds.
 
+    `initial_state` says where the learned first state of the GRU starts: at a standard normal draw, or at zeros.
     Without `embedding` they have no embedder, and `embed` must be set to what knows the glimpses' embeddings. Where the
     architecture says `fixed`, the buffer `routes` holds log-probabilities of the locations at each step, which replace
     the location network of a network that has any; NaN stands for none.
     """
 
-    def __init__(self, architecture: Architecture, *, seeds: Sequence[int] = (0,), embedding: bool = True) -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        *,
+        seeds: Sequence[int] = (0,),
+        embedding: bool = True,
+        initial_state: Literal["normal", "zeros"] = "normal",
+    ) -> None:
         super().__init__()
         a = self.architecture = architecture
         self.embedder: Embedder = EMBEDDERS[a.embedder](a)
@@ -103,6 +111,8 @@ class Networks(nn.Module):
             seeds,
             "core",
         )
+        if initial_state == "zeros":
+            self.core_parameters["initial_state"].data.zero_()
         self.policy_parameters = _parameters(
             {
                 "locate1_weight": (a.location_hidden, a.hidden),
@@ -277,7 +287,10 @@ class Networks(nn.Module):
 
 
 def _parameters(shapes: Shapes, seeds: Sequence[int], part: str) -> nn.ParameterDict:
-    """Torch's own defaults, U(-1/sqrt(fan), 1/sqrt(fan)), drawn for each network from its seed and the name alone."""
+    """Torch's own defaults, U(-1/sqrt(fan), 1/sqrt(fan)), drawn for each network from its seed and the name alone.
+
+    The first state of the GRU is standard normal, as in the release.
+    """
     return nn.ParameterDict(
         {
             name: nn.Parameter(torch.stack([_initial(name, shape, shapes, seed, part) for seed in seeds]))
@@ -290,10 +303,10 @@ def _initial(name: str, shape: tuple[int, ...], shapes: Shapes, seed: int, part:
     layer, kind = name.rsplit("_", 1)
     if kind in ("scale", "shift"):
         return torch.full(shape, 1.0 if kind == "scale" else 0.0)
+    generator = streams.torch_stream(seed, "initial weights", f"{part}.{name}")
     if kind == "state":
-        return torch.zeros(shape)
+        return torch.empty(shape).normal_(generator=generator)
     fan = math.prod(shapes[f"{layer}_weight"][1:])
     if layer in ("input", "state"):  # torch's GRU: by the number of hidden units
         fan = shapes["state_weight"][1]
-    generator = streams.torch_stream(seed, "initial weights", f"{part}.{name}")
     return torch.empty(shape).uniform_(-1 / math.sqrt(fan), 1 / math.sqrt(fan), generator=generator)

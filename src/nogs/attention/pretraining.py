@@ -49,7 +49,7 @@ from nogs.runtime.stage import Stage
 STATE = "state.safetensors"
 
 _FIELDS = (
-    "embedder", "scales", "hidden", "embedding", "location_hidden", "policy", "mixture_components", "batch",
+    "embedder", "scales", "initial_state", "hidden", "embedding", "location_hidden", "policy", "mixture_components", "batch",
     "learning_rate", "trajectories", "precision", "embedder_precision", "pretrain_epochs", "pretrain_patience",
     "pretrain_seconds", "pretrain_batch", "pretrain_learning_rate", "pretrain_flip", "pretrain_dropout",
     "pretrain_augment", "pretrain_validate_every",
@@ -141,7 +141,7 @@ class Pretrainer:
         batch = config.pretrain_batch or config.batch
         self.cohort = Cohort(task, [member], glimpses=glimpses, batch=batch, flip=config.pretrain_flip, device=device)
         architecture = Architecture.of(config, grid=task.grid, glimpses=glimpses, labels=self.cohort.classes)
-        self.networks = Networks(architecture, seeds=[trunk.seed]).to(device)
+        self.networks = Networks(architecture, seeds=[trunk.seed], initial_state=config.initial_state).to(device)
         set_precision(self.networks, config, device)
         start_from_imagenet(self.networks, weights)
         self.networks.policy_parameters.requires_grad_(False)

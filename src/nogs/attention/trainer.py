@@ -67,7 +67,9 @@ class Trainer:
         architecture = Architecture.of(config, grid=task.grid, glimpses=glimpses, labels=self.cohort.classes)
         architecture = replace(architecture, fixed=any(member.route is not None for member in members))
         seeds = [member.seed for member in members]
-        self.networks = Networks(architecture, seeds=seeds, embedding=frozen is None).to(device)
+        self.networks = Networks(
+            architecture, seeds=seeds, embedding=frozen is None, initial_state=config.initial_state
+        ).to(device)
         set_precision(self.networks, config, device)
         for m, member in enumerate(members):
             if member.route is not None:
