@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torchvision.models import vgg16
+from torchvision.models import vgg16, vgg19
 
 from nogs.attention.bounds import whole_image
 from nogs.attention.cohort import Cohort, Member
@@ -16,7 +16,8 @@ from nogs.attention.network import Architecture, Networks
 from nogs.attention.trainer import Trainer
 from nogs.attention.trunks import Frozen, trunks_of
 from nogs.glimpse import Grid, cut
-from nogs.posterior.imagenet import VGG_FILE, find_weights
+from nogs.posterior.imagenet import find_weights, weights_file
+from nogs.recipes import recipe, validated
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_tensors
 from nogs.supervision import LocationDistribution, centre_out_route, random_route
@@ -174,20 +175,23 @@ def test_whole_image_is_told_by_features_that_show_the_class():
         assert (found["test_accuracy"] == 1) == expected
 
 
-def vgg_architecture(glimpse=32):
-    return Architecture(
-        Grid.spaced(image=64, glimpse=glimpse, spacing=16), glimpses=2, labels=3, embedder="vgg", hidden=4, embedding=5
-    )
+def vgg_architecture(glimpse=32, network="vgg16", layers=12):
+    grid = Grid.spaced(image=64, glimpse=glimpse, spacing=16)
+    small = Architecture(grid, glimpses=2, labels=3, embedder="vgg", hidden=4, embedding=5)
+    return replace(small, embedder_network=network, embedder_layers=layers)
 
 
-def test_vgg_embedder_is_torchvisions_first_twelve_layers(tmp_path):
+@pytest.mark.parametrize(
+    ("network", "make", "layers", "end"), [("vgg16", vgg16, 10, 24), ("vgg16", vgg16, 12, 28), ("vgg19", vgg19, 12, 28)]
+)
+def test_vgg_embedder_is_torchvisions_first_layers(tmp_path, network, make, layers, end):
     torch.manual_seed(0)
-    theirs = vgg16(weights=None).features[:28]
-    last = [layer for layer in theirs if isinstance(layer, torch.nn.Conv2d)]
-    assert len(last) == 12
-    path = tmp_path / VGG_FILE
+    theirs = make(weights=None).features[:end]
+    assert sum(isinstance(layer, torch.nn.Conv2d) for layer in theirs) == layers
+    assert sum(isinstance(layer, torch.nn.MaxPool2d) for layer in theirs) == 4
+    path = tmp_path / weights_file(network)
     save_tensors(path, {f"features.{name}": value.half() for name, value in theirs.state_dict().items()})
-    networks = Networks(vgg_architecture(), seeds=[0, 1])
+    networks = Networks(vgg_architecture(network=network, layers=layers), seeds=[0, 1])
     assert isinstance(networks.embedder, VGGEmbedder)
     for name, value in networks.embedder.pretrained(str(path)).items():
         networks.embed_parameters[name].data.copy_(value)
@@ -226,16 +230,38 @@ def test_weights_that_are_not_vgg_are_refused(tmp_path):
     save_tensors(tmp_path / "other.safetensors", {"features.0.weight": torch.zeros(2, 3, 3, 3)})
     with pytest.raises(InputError, match=r"does not hold VGG-16: 'features.0.weight' is missing or misshapen"):
         embedder.pretrained(str(tmp_path / "other.safetensors"))
+    sixteen = {f"features.{name}": value for name, value in vgg16().features.state_dict().items()}
+    save_tensors(tmp_path / "vgg16.safetensors", sixteen)
+    embedder.pretrained(str(tmp_path / "vgg16.safetensors"))
+    nineteen = Networks(vgg_architecture(network="vgg19")).embedder
+    with pytest.raises(
+        InputError, match=r"not hold VGG-19: 'features.16.weight' is missing .* --attention.embedder-net"
+    ):
+        nineteen.pretrained(str(tmp_path / "vgg16.safetensors"))
     with pytest.raises(InputError, match="too small for the vgg embedder; use at least 16 px"):
         Networks(vgg_architecture(glimpse=8))
     with pytest.raises(InputError, match=r"three channels; set --attention.scales 1"):
         Networks(replace(vgg_architecture(), scales=2))
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"embedder": "vgg", "embedder_network": "vgg19", "embedder_layers": 10}, "10 ends inside a block of VGG-19"),
+        ({"embedder_layers": 10}, "are for the vgg embedder, but attention.embedder is paper"),
+        ({"embedder": "release", "embedder_network": "vgg19"}, "but attention.embedder is release; set it to vgg"),
+    ],
+)
+def test_layers_that_an_embedder_lacks_are_refused(fields, said):
+    with pytest.raises(InputError, match=said):
+        validated({**recipe("cub").model_dump(), "attention": {"hidden": 8, **fields}}, source="The recipe")
+
+
 def test_imagenet_weights_are_those_of_the_data_folder_where_it_has_them(tmp_path):
     assert find_weights("imagenet", tmp_path) == "imagenet"
-    (tmp_path / VGG_FILE).write_bytes(b"")
-    assert find_weights("imagenet", tmp_path) == str(tmp_path / VGG_FILE)
+    (tmp_path / weights_file()).write_bytes(b"")
+    assert find_weights("imagenet", tmp_path) == str(tmp_path / "vgg16-imagenet-conv1-12.safetensors")
+    assert find_weights("imagenet", tmp_path, network="vgg19") == "imagenet"
     assert find_weights("none", tmp_path) == "none"
     assert find_weights("mine.safetensors", tmp_path) == "mine.safetensors"
     assert find_weights("imagenet", None) == "imagenet"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nogs.data.augment import AugmentConfig
 
@@ -19,8 +19,13 @@ class AttentionConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     embedder: Literal["paper", "release", "vgg"] = "paper"
-    """Glimpse embedder: the paper's for CelebA-HQ, the release's variant of it with batch norm, ReLU6 and a 128-unit
-    layer, or the paper's for CUB: the first 12 convolutions of VGG-16."""
+    """Glimpse embedder: the paper's for CelebA-HQ, the network of the authors' code, or the paper's for CUB: the first
+    layers of a VGG."""
+    embedder_network: Literal["vgg16", "vgg19"] = "vgg16"
+    """vgg: which VGG."""
+    embedder_layers: Literal[10, 12] = 12
+    """vgg: how many of its first convolutions. The pool of a block that ends with them is used too: block 4 ends after
+    10 in VGG-16 and after 12 in VGG-19."""
     weights: str = "imagenet"
     """vgg: imagenet (a file in the data folder, else torchvision's), a safetensors file with torchvision's names, or
     none."""
@@ -112,3 +117,18 @@ class AttentionConfig(BaseModel):
     cache: Literal["auto", "always", "never"] = "auto"
     """After pretraining, keep the embedding of every glimpse of every image in memory: never, always, or where there is
     room for it and training looks at more glimpses than there are."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        part = (self.embedder_network, self.embedder_layers)
+        if self.embedder != "vgg" and part != ("vgg16", 12):
+            raise ValueError(
+                f"attention.embedder_network and attention.embedder_layers are for the vgg embedder, but "
+                f"attention.embedder is {self.embedder}; set it to vgg or leave them out."
+            )
+        if part == ("vgg19", 10):
+            raise ValueError(
+                "attention.embedder_layers 10 ends inside a block of VGG-19; set it to 12, or "
+                "attention.embedder_network to vgg16."
+            )
+        return self

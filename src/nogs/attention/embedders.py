@@ -14,13 +14,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nogs.attention.stacked import batch_norm, convolve, linear, max_pool
-from nogs.posterior.imagenet import VGG_FILE, Normalise, read_weights
+from nogs.posterior.imagenet import Normalise, read_weights, weights_file
 from nogs.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from nogs.attention.network import Architecture
 
 Shapes = dict[str, tuple[int, ...]]
+
+VGG_WIDTHS = {
+    ("vgg16", 10): (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0),
+    ("vgg16", 12): (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512),
+    ("vgg19", 12): (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512, 512, 512, 512, 0),
+}
+"""Of each VGG and number of convolutions, the channels after each of these; 0 is a pool."""
 
 
 class PaperEmbedder(nn.Module):
@@ -109,18 +116,17 @@ class ReleaseEmbedder(nn.Module):
 
 
 class VGGEmbedder(nn.Module):
-    """The paper's embedder for CUB: the first 12 convolutions of VGG-16 with their ReLUs and 4 max pools, then linear.
+    """The paper's embedder for CUB: the first convolutions of a VGG with their ReLUs and 4 max pools, then linear.
 
     A glimpse of 32 px has 2 x 2 x 512 features. Convolutions run in `dtype`; the projection is float32.
     """
-
-    WIDTHS = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512)
-    """Channels after each convolution; 0 is a pool."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         if architecture.scales != 1:
             raise InputError("The vgg embedder reads glimpses of three channels; set --attention.scales 1.")
+        self.network = architecture.embedder_network
+        self.widths = VGG_WIDTHS[architecture.embedder_network, architecture.embedder_layers]
         side = architecture.grid.glimpse // 16
         if side < 1:
             raise InputError(
@@ -134,14 +140,14 @@ class VGGEmbedder(nn.Module):
         """Parameter names and shapes of one network."""
         shapes: Shapes = {}
         before = 3
-        for n, width in enumerate((width for width in self.WIDTHS if width), 1):
+        for n, width in enumerate((width for width in self.widths if width), 1):
             shapes |= {f"conv{n}_weight": (width, before, 3, 3), f"conv{n}_bias": (width,)}
             before = width
         return {**shapes, "project_weight": (self.out, self.features), "project_bias": (self.out,)}
 
     @torch.no_grad()
     def initialise(self, p: nn.ParameterDict) -> None:
-        """He's initial values: with torch's smaller ones nothing would be left of a glimpse after twelve layers."""
+        """He's initial values: with torch's smaller ones nothing would be left of a glimpse after so many layers."""
         for name, value in p.items():
             if name.startswith("conv"):
                 value.mul_(math.sqrt(6) if name.endswith("weight") else 0)
@@ -153,7 +159,7 @@ class VGGEmbedder(nn.Module):
 
     def _convolutions(self, p: nn.ParameterDict, m: int, glimpses: UInt8[Tensor, "B g g 3"]) -> Float[Tensor, "B F"]:
         x, n = self.normalise(glimpses).to(self.dtype).permute(0, 3, 1, 2), 0
-        for width in self.WIDTHS:
+        for width in self.widths:
             if not width:
                 x = F.max_pool2d(x, 2)
                 continue
@@ -165,25 +171,28 @@ class VGGEmbedder(nn.Module):
 
     def pretrained(self, source: str) -> dict[str, Tensor]:
         """ImageNet's weights of the convolutions by our names: torchvision's ("imagenet"), or those of a file."""
+        name = self.network.upper().replace("VGG", "VGG-")
         try:
-            found = read_weights(source, architecture="vgg16")
+            found = read_weights(source, architecture=self.network)
         except InputError as error:
             if source != "imagenet":
                 raise
             raise InputError(
-                "torchvision could not get VGG-16's ImageNet weights; give a safetensors file of them to "
-                f"--attention.weights, put it into the data folder as {VGG_FILE}, or pass --attention.weights none."
+                f"torchvision could not get {name}'s ImageNet weights; give a safetensors file of them to "
+                f"--attention.weights, put it into the data folder as {weights_file(self.network)}, or pass "
+                "--attention.weights none."
             ) from error
-        places = [place for place, width in enumerate(_with_relus(self.WIDTHS)) if width]
+        places = [place for place, width in enumerate(_with_relus(self.widths)) if width]
         out = {}
         for n, place in enumerate(places, 1):
             for kind, shape in (("weight", self.shapes()[f"conv{n}_weight"]), ("bias", self.shapes()[f"conv{n}_bias"])):
-                name = f"features.{place}.{kind}"
-                if name not in found or tuple(found[name].shape) != shape:
+                theirs = f"features.{place}.{kind}"
+                if theirs not in found or tuple(found[theirs].shape) != shape:
                     raise InputError(
-                        f"{source} does not hold VGG-16: {name!r} is missing or misshapen; check --attention.weights."
+                        f"{source} does not hold {name}: {theirs!r} is missing or misshapen; check "
+                        "--attention.weights and --attention.embedder-network."
                     )
-                out[f"conv{n}_{kind}"] = found[name].float()
+                out[f"conv{n}_{kind}"] = found[theirs].float()
         return out
 
 

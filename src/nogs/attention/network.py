@@ -25,6 +25,12 @@ from nogs.runtime import streams
 Embed = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Embeddings `[M, B, D]` of glimpses: of images, rows `[M, B]`, locations `[M, B]`, and which are mirrored."""
 
+SHAPING = (
+    "embedder", "embedder_network", "embedder_layers", "scales", "hidden", "embedding", "location_hidden", "policy",
+    "mixture_components",
+)  # fmt: skip
+"""Fields of a recipe that an architecture has too."""
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -34,6 +40,8 @@ class Architecture:
     glimpses: int
     labels: int
     embedder: str = "paper"
+    embedder_network: str = "vgg16"
+    embedder_layers: int = 12
     scales: int = 1
     hidden: int = 64
     embedding: int = 64
@@ -45,8 +53,7 @@ class Architecture:
     @classmethod
     def of(cls, config: AttentionConfig, *, grid: Grid, glimpses: int, labels: int) -> Architecture:
         """The architecture that a recipe asks for."""
-        names = ("embedder", "scales", "hidden", "embedding", "location_hidden", "policy", "mixture_components")
-        return cls(grid, glimpses, labels, **{name: getattr(config, name) for name in names})
+        return cls(grid, glimpses, labels, **{name: getattr(config, name) for name in SHAPING})
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import LATER, AttentionConfig
 from nogs.attention.frozen import CHUNK
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.network import SHAPING, Architecture, Networks
 from nogs.attention.optimizer import make_adam
 from nogs.attention.store import load_network, save_network
 from nogs.attention.trunks import (
@@ -49,8 +49,8 @@ from nogs.runtime.stage import Stage
 STATE = "state.safetensors"
 
 _FIELDS = (
-    "embedder", "scales", "initial_state", "hidden", "embedding", "location_hidden", "policy", "mixture_components", "batch",
-    "learning_rate", "trajectories", "precision", "embedder_precision", "pretrain_epochs", "pretrain_patience",
+    *SHAPING, "initial_state", "batch", "learning_rate", "trajectories", "precision",
+    "embedder_precision", "pretrain_epochs", "pretrain_patience",
     "pretrain_seconds", "pretrain_batch", "pretrain_learning_rate", "pretrain_flip", "pretrain_dropout",
     "pretrain_augment", "pretrain_validate_every",
 )  # fmt: skip

@@ -136,7 +136,7 @@ def compare_recipe(argv: list[str]) -> None:
         glimpses=recipe.glimpses,
         folder=args.out / "attention",
         device=args.device,
-        weights=find_weights(recipe.attention.weights, args.data),
+        weights=find_weights(recipe.attention.weights, args.data, network=recipe.attention.embedder_network),
     )
     write_comparison([args.out], folder=args.out / "comparison", reference=reference, only=networks)
 

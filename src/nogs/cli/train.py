@@ -76,7 +76,7 @@ def train(argv: list[str]) -> None:
         glimpses=recipe.glimpses,
         folder=args.out / "attention",
         device=args.device,
-        weights=find_weights(recipe.attention.weights, args.data),
+        weights=find_weights(recipe.attention.weights, args.data, network=recipe.attention.embedder_network),
     )
     print(table(folders))
     print(f"\nnetworks, curves and locations: {args.out / 'attention'}")

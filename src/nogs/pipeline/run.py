@@ -271,7 +271,9 @@ class _Run(Work):
                 glimpses=recipe.glimpses,
                 folder=folder,
                 device=self.settings.device,
-                weights=find_weights(recipe.attention.weights, self.settings.data),
+                weights=find_weights(
+                    recipe.attention.weights, self.settings.data, network=recipe.attention.embedder_network
+                ),
             )
         for place in folders:
             found = read_json(place / "evaluation.json")

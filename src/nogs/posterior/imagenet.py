@@ -15,8 +15,6 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-VGG_FILE = "vgg16-imagenet-conv1-12.safetensors"
-"""The file of VGG-16's weights that is looked for in the data folder before torchvision is asked."""
 
 
 class Normalise(nn.Module):
@@ -34,11 +32,16 @@ class Normalise(nn.Module):
         return (pixels.float() - self.mean) * self.scale
 
 
-def find_weights(source: str, data: Path | None) -> str:
-    """Where VGG-16's weights come from: "imagenet" is the file of the data folder, where there is one."""
-    if source != "imagenet" or data is None or not (data / VGG_FILE).is_file():
+def weights_file(network: str = "vgg16") -> str:
+    """The file of a VGG's weights that is looked for in the data folder before torchvision is asked."""
+    return f"{network}-imagenet-conv1-12.safetensors"
+
+
+def find_weights(source: str, data: Path | None, *, network: str = "vgg16") -> str:
+    """Where a VGG's weights come from: "imagenet" is the file of the data folder, where there is one."""
+    if source != "imagenet" or data is None or not (data / weights_file(network)).is_file():
         return source
-    return str(data / VGG_FILE)
+    return str(data / weights_file(network))
 
 
 def read_weights(source: str, *, architecture: str) -> dict[str, Tensor]:
