@@ -104,8 +104,7 @@ class PlainNetwork(nn.Module):
         self.cell = nn.GRUCell(a.embedding, a.hidden)
         self.initial = nn.Parameter(torch.empty(a.hidden))
         self.classify = nn.Linear(a.hidden, a.labels)
-        actions = len(a.grid) if a.policy == "categorical" else 5 * a.mixture_components
-        self.locate1, self.locate2 = nn.Linear(a.hidden, a.location_hidden), nn.Linear(a.location_hidden, actions)
+        self.locate1, self.locate2 = nn.Linear(a.hidden, a.location_hidden), nn.Linear(a.location_hidden, len(a.grid))
         self.baseline = nn.Linear(a.hidden, 1)
         with torch.no_grad():
             for ours, plain in self.pairs(networks):
@@ -140,8 +139,7 @@ class PlainNetwork(nn.Module):
 
     def logits(self, state: Tensor) -> Tensor:
         """Unnormalised log-probabilities of the locations."""
-        x = self.locate2(self.locate1(state.detach()).relu())
-        return x if self.architecture.policy == "categorical" else mixture(x, self.architecture.grid)
+        return self.locate2(self.locate1(state.detach()).relu())
 
     def forward(
         self, images: np.ndarray, *, uniforms: Tensor | None, forced: Tensor | None = None, flip: Tensor | None = None
@@ -186,19 +184,3 @@ def retina(image: np.ndarray, pixel: list[int], glimpse: int, scales: int) -> np
         patch = padded[row : row + side, column : column + side].astype(np.float32)
         parts.append(np.round(patch.reshape(glimpse, factor, glimpse, factor, -1).mean((1, 3))))
     return np.concatenate(parts, -1)
-
-
-def mixture(raw: Tensor, grid: Grid) -> Tensor:
-    """Log-density of a mixture of Gaussians at the grid's coordinates, component by component in float64."""
-    density = torch.full((len(raw), len(grid)), -torch.inf, dtype=torch.float64)
-    components = raw.double().view(len(raw), -1, 5)
-    weights = components[..., 4].softmax(-1)
-    for g in range(components.shape[1]):
-        part = weights[:, g, None].log()
-        for axis in range(2):
-            mean = components[:, g, axis].tanh()[:, None]
-            scale = (3 * (components[:, g, 2 + axis] / 3).tanh() - 1.5).exp()[:, None]
-            normal = torch.distributions.Normal(mean, scale)
-            part = part + normal.log_prob(grid.coordinates[:, axis].double())
-        density = torch.logaddexp(density, part)
-    return density.float()

@@ -185,26 +185,6 @@ def test_labels_of_a_network():
         member_labels(categorical, Member("ram", attribute="Red"))
 
 
-def test_balanced_weights_are_inverse_to_the_training_images_of_a_class_and_1_on_average():
-    task = toy_task(attributes=("Young", "Male"))
-    made = cohort(task, Member("ram", attribute="Male"), Member("ram", attribute="Young"))
-    weights = made.balanced_weights()
-    for m, column in enumerate((1, 0)):
-        seen = [int(task.labels[task.position[id], column]) for id in task.splits["train"]]
-        shares = [seen.count(k) / len(seen) for k in (0, 1)]
-        assert weights[m].tolist() == pytest.approx([1 / (2 * share) for share in shares])
-        assert np.mean([weights[m, k].item() for k in seen]) == pytest.approx(1)
-
-
-def test_class_without_training_images_does_not_disturb_the_weights_of_the_others():
-    task = toy_task(classes=4)
-    labels = np.where(task.labels == 3, 0, task.labels)
-    made = cohort(replace(task, labels=labels), Member("ram"))
-    weights, seen = made.balanced_weights()[0], [int(labels[task.position[id]]) for id in task.splits["train"]]
-    assert torch.isfinite(weights).all()
-    assert weights[:3].tolist() == pytest.approx([len(seen) / (3 * seen.count(k)) for k in range(3)])
-
-
 def test_images_that_may_not_be_written_are_used_without_a_copy():
     task = toy_task()
     task.images.setflags(write=False)

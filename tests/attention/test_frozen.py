@@ -25,7 +25,7 @@ from toy_attention import advance, toy_sequences, toy_task
 
 CPU = torch.device("cpu")
 CONFIG = AttentionConfig(
-    hidden=12, embedding=16, location_hidden=8, batch=8, iterations=24, validate_every=4, trajectories=2,
+    hidden=12, embedding=16, batch=8, iterations=24, validate_every=4, trajectories=2,
     learning_rate=3e-3, pretrain_epochs=3, cache="always",
 )  # fmt: skip
 

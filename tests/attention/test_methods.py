@@ -12,7 +12,7 @@ from nogs.runtime.errors import InputError
 from nogs.sequences import save
 from toy_attention import toy_sequences, toy_task
 
-PRETRAINED = AttentionConfig(pretrain_epochs=2, inverse_temperature=3.0, supervision_weight=4.0)
+PRETRAINED = AttentionConfig(pretrain_epochs=2, supervision_weight=4.0)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_each_method_is_pretrained_with_its_distribution(task, inputs):
         plain = member.method in ("ram", "random")
         assert member.pretraining.name == ("uniform" if plain else "heuristic")
         spread = np.ptp(member.pretraining.log_probabilities)
-        assert spread == pytest.approx(0 if plain else 3.0)  # 1/gamma = 3 times a map from 0 to 1
+        assert spread == pytest.approx(0 if plain else 1.0)  # of a map from 0 to 1
     whole = AttentionConfig()
     for member in make(task, [m for m in METHODS if m != "ram+"], inputs, config=whole):
         assert member.pretraining is None

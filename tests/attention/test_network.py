@@ -17,7 +17,6 @@ VARIANTS = {
     "paper": SMALL,
     "release": replace(SMALL, embedder="release"),
     "two scales": replace(SMALL, scales=2),
-    "mixture": replace(SMALL, policy="mixture", mixture_components=3),
     "one glimpse, two labels": replace(SMALL, glimpses=1, labels=2),
     "odd glimpse": replace(SMALL, grid=Grid.even(image=30, glimpse=13, count=(3, 4))),
     "smallest glimpse, one location": replace(SMALL, grid=Grid.even(image=20, glimpse=7, count=1)),
@@ -40,7 +39,7 @@ def world(architecture, *, networks=1, batch=6, count=9):
 def total(rollout, labels):
     """Every loss at once, with the first half of the batch supervised."""
     supervised = torch.arange(labels.shape[1]).expand_as(labels) < labels.shape[1] // 2
-    return objective(rollout, labels, supervised=supervised, weight=2.0, entropy_bonus=0.0).total.sum()
+    return objective(rollout, labels, supervised=supervised, weight=2.0).total.sum()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -65,7 +64,7 @@ def test_network_is_the_one_that_torch_layers_make(name, networks):
             torch.testing.assert_close(mine.grad[m], theirs.grad, rtol=1e-3, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["paper", "release", "two scales", "mixture"])
+@pytest.mark.parametrize("name", ["paper", "release", "two scales"])
 def test_stacked_networks_equal_each_alone(name):
     architecture = VARIANTS[name]
     images, rows, uniforms, flip, labels = world(architecture, networks=3)
@@ -84,7 +83,7 @@ def test_stacked_networks_equal_each_alone(name):
             torch.testing.assert_close(stacked.grad[part], parameter.grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["paper", "mixture", "odd glimpse", "the paper's"])
+@pytest.mark.parametrize("name", ["paper", "odd glimpse", "the paper's"])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_pixels_outside_of_the_glimpses_change_nothing(name, mirrored):
     architecture = VARIANTS[name]
@@ -221,18 +220,6 @@ def test_first_location_learns_from_a_normal_first_state_and_hardly_from_zeros(s
         (-log_probabilities[0, 0, 84]).backward()
         optimizer.step()
     assert least <= log_probabilities[0, 0, 84].exp().item() <= most
-
-
-def test_mixture_policy_is_a_distribution_that_leans_to_its_means():
-    architecture = replace(VARIANTS["mixture"], mixture_components=1)
-    networks = Networks(architecture)
-    with torch.no_grad():
-        networks.policy_parameters["locate2_weight"].zero_()
-        networks.policy_parameters["locate2_bias"].copy_(torch.tensor([[9.0, -9.0, -2.0, -2.0, 0.3]]))
-    logits = networks.location_logits(networks.start(2))
-    probabilities = logits.softmax(-1)
-    torch.testing.assert_close(probabilities.sum(-1), torch.ones(1, 2))
-    assert (probabilities.argmax(-1) == GRID.index(torch.tensor([16, 0]))).all()  # bottom left
 
 
 def test_selected_networks_are_copies():

@@ -8,7 +8,7 @@ import torch
 from nogs.attention.cohort import Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.network import Architecture, Networks, Rollout
-from nogs.attention.objective import objective, rewards, supervision_share
+from nogs.attention.objective import objective
 from nogs.attention.training import Trainer
 from nogs.glimpse import Grid
 from toy_attention import first_batch, toy_sequences, toy_task
@@ -30,22 +30,18 @@ def random_rollout(*, networks=2, batch=5, glimpses=3, labels=4):
     return rollout, answers, supervised
 
 
-@pytest.mark.parametrize("reward", ["accuracy", "confidence"])
 @pytest.mark.parametrize("partly", [False, True])
-@pytest.mark.parametrize("bonus", [0.0, 0.3])
-def test_losses_are_those_of_a_loop_over_images(reward, partly, bonus):
+def test_losses_are_those_of_a_loop_over_images(partly):
     rollout, labels, supervised = random_rollout()
     weight = torch.tensor([1.0, 64.0])
-    losses = objective(
-        rollout, labels, supervised=supervised if partly else None, weight=weight, reward=reward, entropy_bonus=bonus
-    )
+    losses = objective(rollout, labels, supervised=supervised if partly else None, weight=weight)
     for m in range(2):
         sums = dict.fromkeys(("classification", "reinforce", "baseline", "supervision", "reward"), 0.0)
         for b in range(5):
             logits = rollout.logits[m, b].detach().double().numpy()
             p = np.exp(logits) / np.exp(logits).sum()
             right = p[labels[m, b]]
-            gain = float(p.argmax() == labels[m, b]) if reward == "accuracy" else max(right - 1 / 4, 0)
+            gain = float(p.argmax() == labels[m, b])
             sums["classification"] -= math.log(right)
             sums["reward"] += gain
             for t in range(3):
@@ -54,33 +50,12 @@ def test_losses_are_those_of_a_loop_over_images(reward, partly, bonus):
                 if partly and supervised[m, b]:
                     sums["supervision"] -= log_probability
                 else:
-                    sums["reinforce"] -= (gain - baseline) * log_probability + bonus * rollout.entropies[m, b, t].item()
+                    sums["reinforce"] -= (gain - baseline) * log_probability
                     sums["baseline"] += (gain - baseline) ** 2 / 3
         for name, value in sums.items():
             assert getattr(losses, name)[m].item() == pytest.approx(value / 5, rel=1e-5, abs=1e-6), name
         total = sums["classification"] + sums["reinforce"] + sums["baseline"] + weight[m].item() * sums["supervision"]
         assert losses.total[m].item() == pytest.approx(total / 5, rel=1e-5)
-
-
-def test_class_weights_scale_the_cross_entropy_of_their_class_and_nothing_else():
-    rollout, labels, supervised = random_rollout()
-    weights = torch.tensor([[2.0, 0.5, 1.0, 3.0], [1.0, 0.25, 4.0, 0.1]])
-    plain = objective(rollout, labels, supervised=supervised)
-    found = objective(rollout, labels, supervised=supervised, class_weights=weights)
-    (gradient,) = torch.autograd.grad(found.classification.sum(), rollout.logits, retain_graph=True)
-    for m in range(2):
-        loss = 0.0
-        for b in range(5):
-            logits = rollout.logits[m, b].detach().double().numpy()
-            p = np.exp(logits) / np.exp(logits).sum()
-            label = int(labels[m, b])
-            weight = weights[m, label].item()
-            loss -= weight * math.log(p[label]) / 5
-            expected = weight * (p - np.eye(4)[label]) / 5
-            np.testing.assert_allclose(gradient[m, b].numpy(), expected, rtol=1e-4, atol=1e-6)
-        assert found.classification[m].item() == pytest.approx(loss, rel=1e-5)
-    for name in ("reinforce", "baseline", "supervision", "reward"):
-        assert torch.equal(getattr(found, name), getattr(plain, name)), name
 
 
 def test_without_sequences_it_is_ram():
@@ -130,10 +105,8 @@ def test_each_loss_reaches_its_own_parameters_and_no_others():
     member = Member("ps-nogs", sequences=toy_sequences(task, task.splits["train"][::2]))
     trainer = Trainer(task, [member], config=AttentionConfig(batch=24), glimpses=3, device=torch.device("cpu"))
     batch = first_batch(trainer)
-    rollout = trainer.networks(
-        trainer.cohort.images, batch.rows, uniforms=batch.uniforms, forced=batch.forced, entropies=True
-    )
-    losses = objective(rollout, batch.labels, supervised=batch.supervised, entropy_bonus=0.1)
+    rollout = trainer.networks(trainer.cohort.images, batch.rows, uniforms=batch.uniforms, forced=batch.forced)
+    losses = objective(rollout, batch.labels, supervised=batch.supervised)
     reached = {}
     for name in ("classification", "reinforce", "supervision", "baseline"):
         trainer.networks.zero_grad()
@@ -173,31 +146,30 @@ def policy_gradient(networks, loss):
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters, retain_graph=True)]).double()
 
 
-def exact(networks, image, reward):
+def exact(networks, image):
     """Probability and reward of all 16 sequences, and the gradient of the expected reward."""
     rollout = networks(image, torch.zeros(1, 16, dtype=torch.int64), forced=torch.tensor([SEQUENCES]))
     probability = rollout.log_probabilities.sum(-1).exp()[0]
-    gain = rewards(rollout.logits, torch.ones(1, 16, dtype=torch.int64), reward)[0]
+    gain = (rollout.logits[0, :, 1] > rollout.logits[0, :, 0]).float()
     assert probability.sum().item() == pytest.approx(1, abs=1e-5)
     assert gain.std() > 0.01
     return rollout, probability.detach().double(), policy_gradient(networks, (probability * gain).sum())
 
 
-@pytest.mark.parametrize("reward", ["accuracy", "confidence"])
 @pytest.mark.parametrize("baseline", [0.0, 1.0, 5.0])
-def test_expected_gradient_over_all_sequences_is_that_of_the_expected_reward(tiny, reward, baseline):
+def test_expected_gradient_over_all_sequences_is_that_of_the_expected_reward(tiny, baseline):
     networks, image = tiny
     with torch.no_grad():
         networks.policy_parameters["baseline_weight"].mul_(baseline)
         networks.policy_parameters["baseline_bias"].mul_(baseline)
-    rollout, probability, gradient = exact(networks, image, reward)
+    rollout, probability, gradient = exact(networks, image)
     expected = torch.zeros_like(gradient)
     for n, p in enumerate(probability):
         one = Rollout(
             *(x[:, n : n + 1] for x in (rollout.locations, rollout.log_probabilities)),
             *(x[:, n : n + 1] for x in (rollout.baselines, rollout.logits)),
         )
-        losses = objective(one, torch.ones(1, 1, dtype=torch.int64), supervised=None, reward=reward)
+        losses = objective(one, torch.ones(1, 1, dtype=torch.int64), supervised=None)
         expected -= p * policy_gradient(networks, losses.reinforce.sum())
     assert gradient.abs().max() > 1e-3
     torch.testing.assert_close(expected, gradient, rtol=1e-4, atol=1e-6)
@@ -209,7 +181,7 @@ def test_sampled_gradient_estimates_average_to_that_of_the_expected_reward(tiny,
     with torch.no_grad():
         networks.policy_parameters["baseline_weight"].mul_(baseline)
         networks.policy_parameters["baseline_bias"].mul_(baseline)
-    _, probability, gradient = exact(networks, image, "accuracy")
+    _, probability, gradient = exact(networks, image)
     batch, repeats = 500, 60
     stream = torch.Generator().manual_seed(1)
     estimates, counts = [], torch.zeros(16)
@@ -224,33 +196,3 @@ def test_sampled_gradient_estimates_average_to_that_of_the_expected_reward(tiny,
     mean, error = torch.stack(estimates).mean(0), torch.stack(estimates).std(0) / repeats**0.5
     assert ((mean - gradient).abs() <= 4.5 * error + 1e-7).all()
     assert (error[gradient.abs() > 0.02] < 0.2 * gradient.abs()[gradient.abs() > 0.02]).all()  # the test has power
-
-
-def test_confidence_reward_is_what_exceeds_chance():
-    logits = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 2.0, 0.0]]])
-    p = math.exp(2) / (math.exp(2) + 2)
-    found = rewards(logits, torch.tensor([[0, 0]]), "confidence")
-    torch.testing.assert_close(found, torch.tensor([[p - 1 / 3, 0.0]]))
-
-
-def test_entropy_bonus_needs_entropies():
-    rollout, labels, _ = random_rollout()
-    rollout.entropies = None
-    with pytest.raises(ValueError, match="needs a rollout with entropies"):
-        objective(rollout, labels, supervised=None, entropy_bonus=0.1)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "until", "shares"),
-    [
-        ("constant", None, {0: 1, 50: 1, 100: 1}),
-        ("linear", None, {0: 1, 25: 0.75, 99: 0.01, 100: 0}),
-        ("linear", 50, {0: 1, 25: 0.5, 50: 0, 99: 0}),
-        ("cosine", None, {0: 1, 50: 0.5, 25: 0.5 + math.sqrt(0.125), 100: 0}),
-        ("cosine", 40, {0: 1, 20: 0.5, 40: 0, 80: 0}),
-    ],
-)
-def test_supervision_falls_by_its_schedule(schedule, until, shares):
-    config = AttentionConfig(iterations=100, supervision_schedule=schedule, supervision_until=until)
-    for iteration, share in shares.items():
-        assert supervision_share(config, iteration) == pytest.approx(share, abs=1e-12)

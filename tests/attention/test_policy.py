@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nogs.attention.policy import choose, entropy, mixture_logits
-from nogs.glimpse import Grid
-from toy_attention import mixture
+from nogs.attention.policy import choose, entropy
 
 LAST = 1 - 2.0**-24  # the largest number that a stream gives
 
@@ -127,23 +125,3 @@ def test_gradient_of_the_entropy_is_finite_where_a_location_is_impossible():
     logits = torch.tensor([[[0.0, 1.0, -300.0]]], requires_grad=True)
     entropy(logits).sum().backward()
     assert logits.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("components", [1, 5])
-def test_mixture_is_the_density_of_its_gaussians_at_the_grid(components):
-    grid = Grid.spaced(image=(24, 40), glimpse=8, spacing=4)
-    raw = logits_of(1, 6, 5 * components)
-    ours = mixture_logits(raw, grid.coordinates, components)
-    expected = mixture(raw[0], grid)
-    torch.testing.assert_close(ours[0].softmax(-1).sum(-1), torch.ones(6))
-    torch.testing.assert_close(ours[0].log_softmax(-1), expected.log_softmax(-1), rtol=1e-4, atol=1e-4)
-
-
-def test_extreme_mixture_stays_finite():
-    grid = Grid.celeba_hq()
-    raw = torch.tensor([1e4, -1e4, -1e4, 1e4, 0.0]).repeat(3).view(1, 1, 15).requires_grad_()
-    logits = mixture_logits(raw, grid.coordinates, 3)
-    _, log_probability = choose(logits, torch.tensor([[0.5]]))
-    log_probability.sum().backward()
-    assert log_probability.isfinite().all()
-    assert raw.grad.isfinite().all()

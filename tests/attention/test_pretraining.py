@@ -20,7 +20,7 @@ from toy_attention import toy_task
 
 CPU = torch.device("cpu")
 SMALL = AttentionConfig(
-    hidden=12, embedding=16, location_hidden=8, batch=8, trajectories=2, learning_rate=3e-3, pretrain_epochs=6,
+    hidden=12, embedding=16, batch=8, trajectories=2, learning_rate=3e-3, pretrain_epochs=6,
     save_every=2,
 )  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_pretraining_learns_the_embedder_the_rnn_and_the_classifier_and_not_the_
 
 def test_loss_is_that_of_following_the_drawn_locations():
     task = toy_task()
-    made = trainer(task, pretrain_flip=False)
+    made = trainer(task, flip=False)
     made.cohort.start_epoch(0)
     batch = made.cohort.draw(torch.tensor(0))
     locations = made.draw(batch.uniforms)
@@ -86,20 +86,8 @@ def test_loss_is_that_of_following_the_drawn_locations():
     assert made.loss.item() == pytest.approx(loss.item(), rel=1e-5)
 
 
-def test_balanced_loss_is_the_weighted_mean_over_the_batch():
-    made = trainer(toy_task(), pretrain_flip=False, class_weights="balanced")
-    made.cohort.start_epoch(0)
-    batch = made.cohort.draw(torch.tensor(0))
-    rollout = made.networks(made.cohort.images, batch.rows, forced=made.draw(batch.uniforms))
-    logits, labels = rollout.logits[0].detach().double(), batch.labels[0].tolist()
-    weights = made.cohort.balanced_weights()[0].tolist()
-    losses = [weights[label] * (row.logsumexp(-1) - row[label]).item() for row, label in zip(logits, labels)]
-    made.step()
-    assert made.loss.item() == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-@pytest.mark.parametrize("changed", [{"class_weights": "balanced"}, {"pretrain_schedule": "cosine"}])
-def test_pretraining_with_other_class_weights_or_steps_is_not_taken_for_it(tmp_path, changed):
+@pytest.mark.parametrize("changed", [{"initial_state": "zeros"}, {"pretrain_schedule": "cosine"}, {"flip": False}])
+def test_pretraining_with_other_fields_is_not_taken_for_it(tmp_path, changed):
     run(tmp_path, pretrain_epochs=1)
     with pytest.raises(InputError, match="pretraining/heuristic/seed-0"):
         run(tmp_path, pretrain_epochs=1, **changed)
@@ -215,8 +203,6 @@ def test_patience_and_time_end_it_early(tmp_path, monkeypatch):
     assert (done["best_epoch"], done["epochs"]) == (1, 3)
     run(tmp_path / "time", pretrain_seconds=1e-9)
     assert read_json(place(tmp_path / "time") / "done.json")["epochs"] == 1
-    run(tmp_path / "seldom", pretrain_validate_every=4)
-    assert [line["step"] for line in read_metrics(place(tmp_path / "seldom"))] == [4, 6]
 
 
 def test_loss_that_is_no_number_is_refused(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from toy_attention import PlainNetwork, advance, toy_sequences, toy_task
 
 CPU = torch.device("cpu")
 SMALL = AttentionConfig(
-    hidden=12, embedding=16, location_hidden=8, batch=8, iterations=24, validate_every=4, save_every=2,
+    hidden=12, embedding=16, batch=8, iterations=24, validate_every=4, save_every=2,
     trajectories=2, learning_rate=3e-3,
 )  # fmt: skip
 FILES = ("best-accuracy.safetensors", "best-balanced_accuracy.safetensors", "best-nll.safetensors", "evaluation.json",
@@ -249,8 +248,8 @@ def test_network_that_never_was_sound_leaves_readable_json(tmp_path):
     assert "NaN" not in outcome
 
 
-@pytest.mark.parametrize(("embedder", "class_weights"), [("paper", "none"), ("release", "none"), ("paper", "balanced")])
-def test_networks_side_by_side_train_as_they_do_alone(embedder, class_weights):
+@pytest.mark.parametrize("embedder", ["paper", "release"])
+def test_networks_side_by_side_train_as_they_do_alone(embedder):
     """The first 20 steps agree to 1e-4 in float32."""
     task = toy_task(attributes=("Round", "Red"))
     sequences = toy_sequences(task, task.splits["train"][:10])
@@ -259,7 +258,7 @@ def test_networks_side_by_side_train_as_they_do_alone(embedder, class_weights):
         Member("ps-nogs", seed=0, attribute="Red", sequences=sequences, weight=64.0),
         Member("ram", seed=5, attribute="Red"),
     ]
-    config = AttentionConfig(embedder=embedder, batch=8, class_weights=class_weights)
+    config = AttentionConfig(embedder=embedder, batch=8)
     trainer = Trainer(task, together, config=config, glimpses=3, device=CPU)
     advance(trainer, 20)
     for m, member in enumerate(together):
@@ -276,14 +275,11 @@ def test_networks_side_by_side_train_as_they_do_alone(embedder, class_weights):
         assert moved > 1e-3
 
 
-@pytest.mark.parametrize("class_weights", ["none", "balanced"])
-def test_training_is_adam_on_the_total_loss(class_weights):
+def test_training_is_adam_on_the_total_loss():
     """Ten steps against torch's own layers, optimiser and losses written out."""
     task = toy_task()
     sequences = toy_sequences(task, task.splits["train"][:10])
-    config = AttentionConfig(batch=8, learning_rate=1e-3, class_weights=class_weights)
-    counts = np.bincount(task.labels[task.rows("train")])
-    weights = 24 / (3 * counts) if class_weights == "balanced" else np.ones(3)
+    config = AttentionConfig(batch=8, learning_rate=1e-3)
     trainer = Trainer(task, [Member("ps-nogs", sequences=sequences, weight=3.0)], config=config, glimpses=3, device=CPU)
     plain = PlainNetwork(trainer.networks)
     optimizer = torch.optim.Adam(plain.parameters(), lr=1e-3)
@@ -297,7 +293,7 @@ def test_training_is_adam_on_the_total_loss(class_weights):
         loss = 0.0
         for b in range(8):
             label, logits = batch.labels[0, b], rollout.logits[0, b]
-            loss = loss - float(weights[label]) * logits.log_softmax(0)[label]
+            loss = loss - logits.log_softmax(0)[label]
             log_probability, baseline = rollout.log_probabilities[0, b], rollout.baselines[0, b]
             if batch.supervised[0, b]:
                 loss = loss - 3.0 * log_probability.sum()
@@ -350,56 +346,16 @@ def test_stopped_run_with_a_location_rate_goes_on_to_the_same_result(whole, tmp_
     assert products(run(tmp_path / "run", config=config)) == unbroken
 
 
-def test_falling_supervision_reaches_zero_at_its_iteration(tmp_path):
-    task = toy_task()
-    config = SMALL.model_copy(
-        update={"supervision_schedule": "linear", "supervision_until": 4, "iterations": 6, "validate_every": 1}
-    )
-    network = Member("ps-nogs", sequences=toy_sequences(task, task.splits["train"]), weight=8.0)
-    trainer = Trainer(task, [network], config=config, glimpses=3, device=CPU)
-    weights, step = [], trainer.step
-
-    def watched():
-        weights.append(trainer.weight.item())
-        step()
-
-    trainer.step = watched
-    trainer.run(tmp_path)
-    assert weights == [8, 6, 4, 2, 0, 0]
-
-
-@pytest.mark.parametrize(
-    "changed", [{"class_weights": "balanced"}, {"location_rate": 3.0}, {"pretrain_schedule": "cosine"}]
-)
-def test_later_fields_are_part_of_the_recipe_unless_they_change_nothing(tmp_path, changed):
+@pytest.mark.parametrize("changed", [{"location_rate": 3.0}, {"initial_state": "zeros"}])
+def test_all_fields_but_those_that_decide_nothing_are_part_of_the_recipe(tmp_path, changed):
     folders = run(tmp_path)
     mark = json.loads((folders[0] / "done.json").read_text())["fingerprint"]
     elsewhere = {"save_every", "weights", "cache", "pretrain_abreast"}
-    fields = SMALL.model_dump(exclude=elsewhere | {"class_weights", "location_rate", "pretrain_schedule"})
+    fields = SMALL.model_dump(exclude=elsewhere)
     task = toy_task()
     assert mark == fingerprint(fields, task.fingerprint, 3, members(task)[0].fingerprint(), source_of(SMALL, "none"))
     with pytest.raises(InputError, match="ram/seed-0"):
         run(tmp_path, config=SMALL.model_copy(update=changed))
-
-
-def uneven_task():
-    """One image in eight has a middle that may be brighter: never saying so is right most often."""
-    task = toy_task(count=320, classes=2)
-    random = np.random.default_rng(1)
-    labels = (random.random(320) < 1 / 8).astype(np.int64)
-    images = random.integers(0, 120, task.images.shape, dtype=np.uint8)
-    images[labels == 1, 6:-6, 6:-6] += random.integers(0, 80, (int(labels.sum()), 1, 1, 1), dtype=np.uint8)
-    return replace(task, images=images, labels=labels, fingerprint="uneven")
-
-
-def test_balanced_weights_raise_the_balanced_accuracy_on_uneven_classes():
-    task, found = uneven_task(), {}
-    for kind in ("none", "balanced"):
-        config = SMALL.model_copy(update={"batch": 64, "hidden": 16, "class_weights": kind})
-        trainer = Trainer(task, [Member("ram"), Member("ram", seed=1)], config=config, glimpses=3, device=CPU)
-        advance(trainer, 120)
-        found[kind] = trainer.validate().scores()["balanced_accuracy"].mean().item()
-    assert found["balanced"] > found["none"] + 0.1
 
 
 def test_it_learns():

@@ -144,7 +144,7 @@ def test_uneven_classes_are_said(tmp_path, capsys):
     assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data"]) == 0
     said = capsys.readouterr().out
     assert "note: The classes are uneven: of the training images " in said
-    assert "or weight all classes alike with --attention.class-weights balanced." in said
+    assert "; compare accuracies with the balanced ones." in said
 
 
 def test_pictures_smaller_than_what_they_are_prepared_at_are_enlarged_and_said(tmp_path, capsys):

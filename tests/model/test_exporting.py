@@ -17,7 +17,7 @@ from nogs.runtime.errors import InputError
 from small_runs import GRID, LABELS, about, images, network
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "classify_onnx.py"
-KINDS = {"plain": {}, "two scales": {"scales": 2}, "mixture": {"policy": "mixture"}}
+KINDS = {"plain": {}, "two scales": {"scales": 2}}
 
 
 def model(kind):

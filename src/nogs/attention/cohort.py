@@ -97,14 +97,6 @@ class Cohort:
         }
         self.order = torch.zeros(len(seeds), len(self.training), dtype=torch.int64, device=device)
 
-    def balanced_weights(self) -> Float[Tensor, "M K"]:
-        """Of each network's classes, N / (K n): n of the N training images have the class, K classes occur in them."""
-        shown = self.labels[:, self.training]
-        counts = shown.new_zeros(len(shown), self.classes).scatter_add_(1, shown, torch.ones_like(shown))
-        occurring = (counts > 0).sum(1, keepdim=True)
-        # a class that never occurs gets the weight of one that occurs once; nothing asks for it
-        return len(self.training) / (occurring * counts.clamp(min=1)).float()
-
     def start_epoch(self, iteration: int) -> None:
         """Set the order of the training images for the epoch of this iteration."""
         epoch = iteration // self.per_epoch

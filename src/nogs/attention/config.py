@@ -8,10 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nogs.data.augment import AugmentConfig
 
-LATER = {"class_weights": "none", "location_rate": 1.0, "pretrain_schedule": "constant"}
-"""Fields with the value at which a recipe is the same as one that does not know them, so that what was trained from it
-counts."""
-
 
 class AttentionConfig(BaseModel):
     """Hard-attention network and its training; the defaults are the paper's for CelebA-HQ."""
@@ -35,30 +31,12 @@ class AttentionConfig(BaseModel):
     """Units of the GRU."""
     embedding: int = Field(64, ge=1)
     """Size of the RNN's input."""
-    location_hidden: int = Field(32, ge=1)
-    """Hidden units of the location network and of the location embedding."""
-    policy: Literal["categorical", "mixture"] = "categorical"
-    """Distribution over locations: one probability each, or a mixture of Gaussians restricted to the grid."""
-    mixture_components: int = Field(5, ge=1)
-    """Gaussians of the mixture policy."""
-
     initial_state: Literal["normal", "zeros"] = "normal"
     """Where the learned state of the GRU before the first glimpse starts: at one draw of standard normal numbers, or at
     zeros, from which the first location hardly learns."""
 
     supervision_weight: float = Field(1.0, ge=0)
     """Weight of the supervised sequences' log-likelihood: 1 is the paper's objective, 64 the release's."""
-    supervision_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How that weight falls to zero over `supervision_until` iterations."""
-    supervision_until: int | None = Field(None, ge=1)
-    """Iteration at which a falling weight reaches zero; by default the last."""
-    entropy_bonus: float = Field(0.0, ge=0)
-    """Weight of the policy's entropy (nats, summed over glimpses) on unsupervised images."""
-    reward: Literal["accuracy", "confidence"] = "accuracy"
-    """Reward of REINFORCE: 1 if the prediction is right, or max(p(label) - 1/K, 0)."""
-    class_weights: Literal["none", "balanced"] = "none"
-    """Weights of the cross-entropy: none, or of each class in inverse proportion to how often it occurs among the
-    training images, 1 on average over these."""
 
     learning_rate: float = Field(3e-4, gt=0)
     """Adam's step size."""
@@ -70,7 +48,7 @@ class AttentionConfig(BaseModel):
     iterations: int = Field(30_000, ge=1)
     """Training iterations: the one horizon at which methods are compared."""
     flip: bool = True
-    """Mirror half of the unsupervised images."""
+    """Mirror half of the images, but none that has a sequence."""
     validate_every: int = Field(100, ge=1)
     """Iterations between validations."""
     trajectories: int = Field(5, ge=1)
@@ -79,13 +57,8 @@ class AttentionConfig(BaseModel):
     """Rule for iterations to convergence: first NLL within 0.01 nats of the best, or accuracy within 1 % of it."""
     save_every: int = Field(10, ge=1)
     """Validations between two saved states to resume from."""
-    precision: Literal["auto", "float32", "tf32"] = "auto"
-    """Arithmetic of matrix products; auto is TF32 on GPUs and float32 on CPUs."""
-    embedder_precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """vgg: arithmetic of the convolutions; auto is bfloat16 on GPUs and float32 on CPUs."""
-    fuse: bool = True
-    """On a GPU, compile the step of the network first (15 s): a third faster from then on. Not done where features are
-    cached, which gains nothing."""
+    precision: Literal["auto", "float32"] = "auto"
+    """Arithmetic on GPUs; auto is TF32 for matrix products and bfloat16 for the convolutions of vgg."""
 
     pretrain_epochs: int = Field(0, ge=0)
     """Epochs in which embedder, RNN and classifier learn from locations of a fixed distribution (uniform for ram, the
@@ -95,25 +68,17 @@ class AttentionConfig(BaseModel):
     """Validations without a better accuracy after which pretraining ends; by default it goes to its last epoch."""
     pretrain_seconds: float | None = Field(None, gt=0)
     """Seconds for each pretraining at most. Such a run can't be repeated to the bit."""
-    pretrain_batch: int | None = Field(None, ge=1)
-    """Images per iteration of pretraining; by default `batch`."""
     pretrain_learning_rate: float | None = Field(None, gt=0)
     """Adam's step size in pretraining; by default `learning_rate`."""
     pretrain_schedule: Literal["constant", "cosine"] = "constant"
     """Step size of pretraining: constant, or a cosine to zero over `pretrain_epochs`, or over `pretrain_seconds` if
     these end sooner."""
-    pretrain_flip: bool = True
-    """Mirror half of the images in pretraining."""
     pretrain_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of each glimpse embedding's numbers that are dropped in pretraining."""
     pretrain_augment: AugmentConfig = AugmentConfig()
     """Random changes of the images in pretraining."""
     pretrain_abreast: int = Field(1, ge=1)
     """Networks that are pretrained at once, each on a CUDA stream of its own; the result is the same."""
-    pretrain_validate_every: int = Field(1, ge=1)
-    """Epochs between validations of pretraining."""
-    inverse_temperature: float = Field(1.0, ge=0)
-    """1 / gamma of the heuristic distribution (Eq. 17) that pretraining draws locations from."""
     cache: Literal["auto", "always", "never"] = "auto"
     """After pretraining, keep the embedding of every glimpse of every image in memory: never, always, or where there is
     room for it and training looks at more glimpses than there are."""

@@ -131,7 +131,7 @@ def collapse(usage: Float[Tensor, "T L"], grid: Grid) -> str | None:
     where = "a corner of the image" if corner else "one place"
     return (
         f"the policy has collapsed: from the second glimpse on, {share[1:].min():.0%} of the trajectories look at "
-        f"{where} whatever they have seen; try --attention.entropy-bonus 0.01 or more sequences"
+        f"{where} whatever they have seen; try another seed or more sequences"
     )
 
 

@@ -94,9 +94,7 @@ def make_members(
                 pretraining = LocationDistribution.uniform(task.grid)
                 if method not in _UNIFORM:
                     assert heuristic is not None
-                    pretraining = heuristic.distribution(
-                        task, attribute, inverse_temperature=config.inverse_temperature
-                    )
+                    pretraining = heuristic.distribution(task, attribute, inverse_temperature=1.0)
             route = {"random": random_route, "centre-out": centre_out_route}.get(method)
             own = config.supervision_weight
             members += [

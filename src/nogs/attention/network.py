@@ -24,10 +24,7 @@ from nogs.runtime import streams
 Embed = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Embeddings `[M, B, D]` of glimpses: of images, rows `[M, B]`, locations `[M, B]`, and which are mirrored."""
 
-SHAPING = (
-    "embedder", "embedder_network", "embedder_layers", "scales", "hidden", "embedding", "location_hidden", "policy",
-    "mixture_components",
-)  # fmt: skip
+SHAPING = ("embedder", "embedder_network", "embedder_layers", "scales", "hidden", "embedding")
 """Fields of a recipe that an architecture has too."""
 
 
@@ -45,8 +42,6 @@ class Architecture:
     hidden: int = 64
     embedding: int = 64
     location_hidden: int = 32
-    policy: str = "categorical"
-    mixture_components: int = 5
     fixed: bool = False  # locations may come from a table, `Networks.routes`, instead of the location network
 
     @classmethod
@@ -96,7 +91,6 @@ class Networks(nn.Module):
         a = self.architecture = architecture
         self.embedder: Embedder = EMBEDDERS[a.embedder](a)
         normalised = a.embedder == "release"
-        actions = len(a.grid) if a.policy == "categorical" else 5 * a.mixture_components
         self.embed_parameters = _parameters(self.embedder.shapes() if embedding else {}, seeds, "embedder")
         self.embedder.initialise(self.embed_parameters)
         self.core_parameters = _parameters(
@@ -123,8 +117,8 @@ class Networks(nn.Module):
             {
                 "locate1_weight": (a.location_hidden, a.hidden),
                 "locate1_bias": (a.location_hidden,),
-                "locate2_weight": (actions, a.location_hidden),
-                "locate2_bias": (actions,),
+                "locate2_weight": (len(a.grid), a.location_hidden),
+                "locate2_bias": (len(a.grid),),
                 "baseline_weight": (1, a.hidden),
                 "baseline_bias": (1,),
             },
@@ -199,10 +193,7 @@ class Networks(nn.Module):
         """Unnormalised log-probabilities of the next location; no gradient reaches the state."""
         p = self.policy_parameters
         x = torch.relu(linear(state.detach(), p["locate1_weight"], p["locate1_bias"]))
-        x = linear(x, p["locate2_weight"], p["locate2_bias"])
-        if self.architecture.policy == "mixture":
-            return policy.mixture_logits(x, self.coordinates, self.architecture.mixture_components)
-        return x
+        return linear(x, p["locate2_weight"], p["locate2_bias"])
 
     def baseline(self, state: Float[Tensor, "M B H"]) -> Float[Tensor, "M B"]:
         """Expected reward before the next glimpse; no gradient reaches the state."""

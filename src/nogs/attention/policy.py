@@ -37,21 +37,6 @@ def entropy(logits: Float[Tensor, "*batch L"]) -> Float[Tensor, "*batch"]:
     return -(log_probabilities.exp() * log_probabilities).sum(-1)
 
 
-def mixture_logits(
-    raw: Float[Tensor, "M B G5"], coordinates: Float[Tensor, "L 2"], components: int
-) -> Float[Tensor, "M B L"]:
-    """Unnormalised log-probabilities over the grid of a mixture of axis-aligned Gaussians in [-1, 1]^2.
-
-    Each component has a mean (tanh), two log standard deviations (around exp(-1.5) = 0.22, within a factor of 20) and
-    a weight; the density is evaluated at the grid's coordinates and normalised over them by the caller's softmax.
-    """
-    mean, log_scale, weight = raw.unflatten(-1, (components, 5)).split([2, 2, 1], -1)
-    mean, log_scale = torch.tanh(mean), 3 * torch.tanh(log_scale / 3) - 1.5
-    offset = (coordinates - mean[..., None, :]) * torch.exp(-log_scale)[..., None, :]  # M B G L 2
-    log_density = -0.5 * offset.square().sum(-1) - log_scale.sum(-1, keepdim=True)
-    return torch.logsumexp(log_density + torch.log_softmax(weight, -2), -2)
-
-
 class _Choose(torch.autograd.Function):
     """Softmax, draw and log-probability over one array of exponentials, which the gradient is written from."""
 

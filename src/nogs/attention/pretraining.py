@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nogs.attention.cohort import Cohort, Member
-from nogs.attention.config import LATER, AttentionConfig
+from nogs.attention.config import AttentionConfig
 from nogs.attention.frozen import CHUNK
 from nogs.attention.network import SHAPING, Architecture, Networks
 from nogs.attention.optimizer import make_adam
@@ -49,10 +49,9 @@ from nogs.runtime.stage import Stage
 STATE = "state.safetensors"
 
 _FIELDS = (
-    *SHAPING, "initial_state", "batch", "learning_rate", "trajectories", "precision",
-    "embedder_precision", "pretrain_epochs", "pretrain_patience",
-    "pretrain_seconds", "pretrain_batch", "pretrain_learning_rate", "pretrain_flip", "pretrain_dropout",
-    "pretrain_augment", "pretrain_validate_every",
+    *SHAPING, "initial_state", "batch", "flip", "learning_rate", "trajectories", "precision", "pretrain_epochs",
+    "pretrain_patience", "pretrain_seconds", "pretrain_learning_rate", "pretrain_schedule", "pretrain_dropout",
+    "pretrain_augment",
 )  # fmt: skip
 """Fields of a recipe that change what pretraining finds."""
 
@@ -70,8 +69,6 @@ def pretrain(
     """Pretrain what `members` stand on below `folder`, `pretrain_abreast` at once; what is done is loaded."""
     trunks, numbers = trunks_of(members)
     fields = {name: getattr(config, name) for name in _FIELDS}
-    later = {name: getattr(config, name) for name in ("class_weights", "pretrain_schedule")}
-    fields |= {name: value for name, value in later.items() if value != LATER[name]}
     stages = []
     for trunk in trunks:
         what = (trunk.distribution.log_probabilities, trunk.attribute, trunk.seed)
@@ -138,8 +135,7 @@ class Pretrainer:
     ) -> None:
         self.trunk, self.config, self.device = trunk, config, device
         member = Member(FOLDER, seed=trunk.seed, attribute=trunk.attribute)
-        batch = config.pretrain_batch or config.batch
-        self.cohort = Cohort(task, [member], glimpses=glimpses, batch=batch, flip=config.pretrain_flip, device=device)
+        self.cohort = Cohort(task, [member], glimpses=glimpses, batch=config.batch, flip=config.flip, device=device)
         architecture = Architecture.of(config, grid=task.grid, glimpses=glimpses, labels=self.cohort.classes)
         self.networks = Networks(architecture, seeds=[trunk.seed], initial_state=config.initial_state).to(device)
         set_precision(self.networks, config, device)
@@ -150,7 +146,6 @@ class Pretrainer:
         self.falls = config.pretrain_schedule == "cosine"
         self.optimizer = make_adam(self.learned, rate=self.rate, falls=self.falls)
         ends = torch.from_numpy(trunk.distribution.log_probabilities).exp().cumsum(0)
-        self.class_weights = self.cohort.balanced_weights()[0] if config.class_weights == "balanced" else None
         self.ends = (ends / ends[-1]).float().to(device)
         self.iteration = torch.zeros((), dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)
@@ -182,11 +177,7 @@ class Pretrainer:
             images = changed(images, changes, index=rows[0], flip=None if flip is None else flip[0])
             rows, flip = place[None], None
         logits = self.networks.follow(images, rows, locations, flip=flip, keep=keep)
-        answers, labels = logits.flatten(0, 1), batch.labels.flatten()
-        if self.class_weights is None:
-            loss = F.cross_entropy(answers, labels)
-        else:  # torch's own mean would divide by the weights of the batch
-            loss = F.cross_entropy(answers, labels, weight=self.class_weights, reduction="sum") / len(labels)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
@@ -237,12 +228,9 @@ class Pretrainer:
                     break
 
     def settle(self, bar: progress.Tracker) -> bool:
-        """Validate after the epoch where that is due, and save; true where it was the last one."""
+        """Validate after the epoch, and save; true where it was the last one."""
         config, counters = self.config, self.counters
         last = self.late or self.epoch >= config.pretrain_epochs
-        if self.epoch % config.pretrain_validate_every and not last:
-            bar.advance()
-            return False
         with self._own_stream():
             accuracy = self.log(self.metrics, self.epoch)
         bar.advance(accuracy=accuracy, best=counters["best"])

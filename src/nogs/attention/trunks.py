@@ -85,9 +85,8 @@ def start_from_imagenet(networks: Networks, weights: str) -> None:
 def set_precision(networks: Networks, config: AttentionConfig, device: torch.device) -> None:
     """Let VGG's convolutions run in the type that the recipe asks for."""
     if isinstance(networks.embedder, VGGEmbedder):
-        automatic = "bfloat16" if device.type == "cuda" else "float32"
-        name = automatic if config.embedder_precision == "auto" else config.embedder_precision
-        networks.embedder.dtype = getattr(torch, name)
+        rough = device.type == "cuda" and config.precision == "auto"
+        networks.embedder.dtype = torch.bfloat16 if rough else torch.float32
 
 
 @contextmanager

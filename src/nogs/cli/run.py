@@ -223,8 +223,7 @@ def remarks(found: dict[str, Any], *, uneven: float = 3) -> list[str]:
     if counts[most] > uneven * counts[least]:
         out.append(
             f"note: The classes are uneven: of the training images {counts[most]:,} are {most!r} and {counts[least]:,} "
-            f"are {least!r}; compare accuracies with the balanced ones, or weight all classes alike with "
-            "--attention.class-weights balanced."
+            f"are {least!r}; compare accuracies with the balanced ones."
         )
     return out
 

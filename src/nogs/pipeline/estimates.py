@@ -131,9 +131,9 @@ def attention_seconds(recipe: Recipe, task: Task, members: Sequence[Member], *, 
     config = recipe.attention
     if config.pretrain_epochs or config.embedder == "vgg":
         return None
-    plain = config.model_copy(update={"fuse": False})  # compiling would take longer than all that is measured here
-    with pick(plain, device).active():
-        trainer = Trainer(task, members, config=plain, glimpses=recipe.glimpses, device=device)
+    with pick(config, device).active():
+        # compiling would take longer than all that is measured here
+        trainer = Trainer(task, members, config=config, glimpses=recipe.glimpses, device=device, fuse=False)
         trainer.cohort.start_epoch(0)
         step = _seconds(captured(trainer.step, device), device)
         validation = _seconds(lambda: trainer.validate(), device, times=1)
