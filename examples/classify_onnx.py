@@ -23,7 +23,7 @@ options.intra_op_num_threads = 1
 try:
     session = onnxruntime.InferenceSession(arguments.model, options, providers=["CPUExecutionProvider"])
     about = session.get_modelmeta().custom_metadata_map
-    grid, labels, scales = json.loads(about["grid"]), json.loads(about["labels"]), int(about["scales"])
+    grid, labels = json.loads(about["grid"]), json.loads(about["labels"])
 except Exception as error:  # onnxruntime's have no class in common
     raise SystemExit(f"The model {arguments.model} can't be used ({error}); give a file of nogs export.") from None
 side, size = grid["glimpse"], (grid["width"], grid["height"])
@@ -32,13 +32,8 @@ random = None if arguments.sample is None else np.random.default_rng(arguments.s
 
 
 def read(image, row, column):
-    """The sensor: the glimpse at a pixel and, with more scales, wider patches around it at half the resolution each."""
-    parts = []
-    for factor in (2**scale for scale in range(scales)):
-        top, left = (pixel - (side * factor - side) // 2 for pixel in (row, column))
-        wide = np.asarray(image.crop((left, top, left + side * factor, top + side * factor)), np.float32)
-        parts.append(wide.reshape(side, factor, side, factor, 3).mean((1, 3)).round().astype(np.uint8))
-    return np.concatenate(parts, -1)[None]
+    """The sensor: the glimpse at a pixel."""
+    return np.asarray(image.crop((column, row, column + side, row + side)))[None]
 
 
 for name in arguments.pictures:

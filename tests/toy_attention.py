@@ -92,8 +92,8 @@ class PlainNetwork(nn.Module):
         a = self.architecture = networks.architecture
         release = a.embedder == "release"
         layer = {"padding": 1, "bias": False} if release else {}
-        self.conv1, self.conv2 = nn.Conv2d(3 * a.scales, 16, 3, **layer), nn.Conv2d(16, 32, 3, stride=2, **layer)
-        empty = torch.zeros(1, 3 * a.scales, a.grid.glimpse, a.grid.glimpse)
+        self.conv1, self.conv2 = nn.Conv2d(3, 16, 3, **layer), nn.Conv2d(16, 32, 3, stride=2, **layer)
+        empty = torch.zeros(1, 3, a.grid.glimpse, a.grid.glimpse)
         features = nn.functional.max_pool2d(self.conv2(self.conv1(empty)), 2).numel()
         if release:
             self.norm1, self.norm2 = nn.BatchNorm2d(16), nn.BatchNorm2d(32)
@@ -164,7 +164,8 @@ class PlainNetwork(nn.Module):
             patches = []
             for n, image in enumerate(images):
                 mirrored = image[:, ::-1] if flip is not None and flip[n] else image
-                patches.append(retina(mirrored, a.grid.pixels[location[n]].tolist(), a.grid.glimpse, a.scales))
+                row, column = a.grid.pixels[location[n]].tolist()
+                patches.append(mirrored[row : row + a.grid.glimpse, column : column + a.grid.glimpse])
             x = torch.from_numpy(np.stack(patches)).float() / 127.5 - 1
             place = self.place2(self.place1(a.grid.coordinates[location]).relu())
             if a.embedder == "release":
@@ -172,15 +173,3 @@ class PlainNetwork(nn.Module):
             state = self.cell((self.embed(x.permute(0, 3, 1, 2)) + place).relu(), state)
         locations, chosen, baselines, entropies = (torch.stack(x, -1)[None] for x in zip(*steps))
         return Rollout(locations, chosen, baselines, self.classify(state)[None], entropies)
-
-
-def retina(image: np.ndarray, pixel: list[int], glimpse: int, scales: int) -> np.ndarray:
-    """One glimpse: patches of growing side around one centre, averaged down; black outside of the image."""
-    parts = []
-    for scale in range(scales):
-        side, factor = glimpse * 2**scale, 2**scale
-        padded = np.pad(image, ((side, side), (side, side), (0, 0)))
-        row, column = (x + side - (side - glimpse) // 2 for x in pixel)
-        patch = padded[row : row + side, column : column + side].astype(np.float32)
-        parts.append(np.round(patch.reshape(glimpse, factor, glimpse, factor, -1).mean((1, 3))))
-    return np.concatenate(parts, -1)

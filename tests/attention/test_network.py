@@ -16,7 +16,6 @@ SMALL = Architecture(GRID, glimpses=3, labels=4, hidden=10, embedding=12, locati
 VARIANTS = {
     "paper": SMALL,
     "release": replace(SMALL, embedder="release"),
-    "two scales": replace(SMALL, scales=2),
     "one glimpse, two labels": replace(SMALL, glimpses=1, labels=2),
     "odd glimpse": replace(SMALL, grid=Grid.even(image=30, glimpse=13, count=(3, 4))),
     "smallest glimpse, one location": replace(SMALL, grid=Grid.even(image=20, glimpse=7, count=1)),
@@ -64,7 +63,7 @@ def test_network_is_the_one_that_torch_layers_make(name, networks):
             torch.testing.assert_close(mine.grad[m], theirs.grad, rtol=1e-3, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["paper", "release", "two scales"])
+@pytest.mark.parametrize("name", ["paper", "release"])
 def test_stacked_networks_equal_each_alone(name):
     architecture = VARIANTS[name]
     images, rows, uniforms, flip, labels = world(architecture, networks=3)

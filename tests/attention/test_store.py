@@ -7,7 +7,7 @@ from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
 
-ARCHITECTURE = Architecture(Grid.spaced(image=24, glimpse=8, spacing=4), glimpses=3, labels=4, hidden=10, scales=2)
+ARCHITECTURE = Architecture(Grid.spaced(image=24, glimpse=8, spacing=4), glimpses=3, labels=4, hidden=10)
 ABOUT = {"task": "toy", "labels": ["a", "ü"], "seed": 3, "attribute": None}
 
 

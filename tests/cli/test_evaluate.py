@@ -10,7 +10,7 @@ from nogs.cli.demo import one_thread
 
 TINY = [
     "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "8", "--attention.validate-every", "4",
-    "--attention.hidden", "8", "--attention.batch", "16", "--attention.scales", "1", "--attention.trajectories", "3",
+    "--attention.hidden", "8", "--attention.batch", "16",  "--attention.trajectories", "3",
     "--device", "cpu",
 ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from nogs.sequences import Sequences, save
 
 TINY = [
     "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "12", "--attention.validate-every", "4",
-    "--attention.save-every", "1", "--attention.hidden", "8", "--attention.batch", "16", "--attention.scales", "1",
+    "--attention.save-every", "1", "--attention.hidden", "8", "--attention.batch", "16",
     "--attention.trajectories", "2", "--device", "cpu",
 ]  # fmt: skip
 FACES = """

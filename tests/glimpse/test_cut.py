@@ -7,24 +7,12 @@ from hypothesis import strategies as st
 from nogs.glimpse import Grid, cut
 
 
-def slow_cut(images, pixels, *, glimpse, index, flip, scales):
-    """One glimpse after the other by numpy's slices, from an image that is really flipped and really padded."""
-    out = np.empty((len(pixels), glimpse, glimpse, scales * images.shape[-1]), np.uint8)
-    margin = glimpse * 2**scales
+def slow_cut(images, pixels, *, glimpse, index, flip):
+    """One glimpse after the other by numpy's slices, from an image that is really flipped."""
+    out = np.empty((len(pixels), glimpse, glimpse, images.shape[-1]), np.uint8)
     for n, (row, column) in enumerate(pixels):
-        image = images[index[n]]
-        if flip[n]:
-            image = np.flip(image, 1)
-        image = np.pad(image, ((margin, margin), (margin, margin), (0, 0)))
-        parts = []
-        for scale in range(scales):
-            block = 2**scale
-            top = margin + row - (glimpse * block - glimpse) // 2
-            left = margin + column - (glimpse * block - glimpse) // 2
-            patch = image[top : top + glimpse * block, left : left + glimpse * block].astype(np.float64)
-            means = patch.reshape(glimpse, block, glimpse, block, -1).mean((1, 3))
-            parts.append(np.round(means).astype(np.uint8))
-        out[n] = np.concatenate(parts, -1)
+        image = np.flip(images[index[n]], 1) if flip[n] else images[index[n]]
+        out[n] = image[row : row + glimpse, column : column + glimpse]
     return out
 
 
@@ -44,8 +32,8 @@ def scenes(draw):
     return images, pixels, glimpse, generator.integers(0, number, count), generator.random(count) < 0.5
 
 
-@given(scenes(), st.integers(1, 3))
-def test_cut_agrees_with_slices_of_flipped_and_padded_images(scene, scales):
+@given(scenes())
+def test_cut_agrees_with_slices_of_flipped_images(scene):
     images, pixels, glimpse, index, flip = scene
     got = cut(
         torch.from_numpy(images),
@@ -53,16 +41,14 @@ def test_cut_agrees_with_slices_of_flipped_and_padded_images(scene, scales):
         glimpse=glimpse,
         index=torch.from_numpy(index),
         flip=torch.from_numpy(flip),
-        scales=scales,
     )
     assert got.dtype == torch.uint8
-    assert np.array_equal(got.numpy(), slow_cut(images, pixels, glimpse=glimpse, index=index, flip=flip, scales=scales))
+    assert np.array_equal(got.numpy(), slow_cut(images, pixels, glimpse=glimpse, index=index, flip=flip))
 
 
 @pytest.mark.parametrize("batch", [(5,), (5, 1), (5, 3), (5, 2, 3)])
 @pytest.mark.parametrize("flipped", [False, True])
-@pytest.mark.parametrize("scales", [1, 2])
-def test_first_axis_names_the_image_and_further_axes_are_kept(batch, flipped, scales):
+def test_first_axis_names_the_image_and_further_axes_are_kept(batch, flipped):
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (5, 16, 12, 3), dtype=np.uint8)
     pixels = generator.integers(0, (13, 9), (*batch, 2))
@@ -72,16 +58,14 @@ def test_first_axis_names_the_image_and_further_axes_are_kept(batch, flipped, sc
         torch.from_numpy(pixels),
         glimpse=4,
         flip=torch.from_numpy(flip) if flipped else None,
-        scales=scales,
     )
-    assert got.shape == (*batch, 4, 4, 3 * scales)
+    assert got.shape == (*batch, 4, 4, 3)
     expected = slow_cut(
         images,
         pixels.reshape(-1, 2),
         glimpse=4,
         index=np.arange(5).repeat(int(np.prod(batch[1:]))),
         flip=flip.reshape(-1) & flipped,
-        scales=scales,
     )
     assert np.array_equal(got.numpy().reshape(expected.shape), expected)
 
@@ -128,17 +112,6 @@ def test_narrow_integer_locations_are_read_as_well():
     expected = cut(images, pixels, glimpse=16)
     for dtype in (torch.int16, torch.int32):
         assert cut(images, pixels.to(dtype), glimpse=16).equal(expected)
-
-
-def test_outside_the_image_outer_scales_read_zero():
-    image = torch.full((1, 8, 8, 1), 200, dtype=torch.uint8)
-    seen = cut(image, torch.tensor([[0, 4]]), glimpse=4, scales=2)[0]
-    assert (seen[..., 0] == 200).all()
-    assert (
-        seen[..., 1].tolist() == [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]] or seen[0, :, 1].eq(0).all()
-    )
-    assert seen[1:, :3, 1].eq(200).all()
-    assert seen[:, 3, 1].eq(0).all()
 
 
 def test_batch_without_index_must_have_one_entry_an_image():

@@ -3,8 +3,7 @@ import pytest
 import torch
 
 import nogs
-from nogs.glimpse import cut
-from nogs.model.classifier import Location, Model
+from nogs.model.classifier import Model
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from small_runs import GRID, LABELS, about, images, network, write_run
@@ -20,10 +19,9 @@ def rollout(model, image, uniforms=None):
     return GRID.pixels[found.locations[0, 0]].tolist(), torch.softmax(found.logits[0, 0], -1).numpy()
 
 
-@pytest.mark.parametrize("fields", [{}, {"scales": 2}], ids=["plain", "scales"])
-def test_answer_is_that_of_the_network_in_training(fields):
+def test_answer_is_that_of_the_network_in_training():
     for seed, image in enumerate(images(5)):
-        asked = model(**fields)
+        asked = model()
         locations, probabilities = rollout(asked, image)
         answer = asked.classify(image.numpy(), policy="argmax")
         assert [list(place) for place in answer.locations] == locations
@@ -46,25 +44,18 @@ def test_locations_depend_on_what_is_seen():
     assert len({asked.classify(image.numpy(), policy="argmax").locations for image in images(20)}) > 1
 
 
-@pytest.mark.parametrize("scales", [1, 2])
-def test_sensor_that_reads_patch_by_patch_gets_the_same_answer(scales):
-    asked, image = model(scales=scales), images(1)[0].numpy()
+def test_sensor_that_reads_patch_by_patch_gets_the_same_answer():
+    asked, image = model(), images(1)[0].numpy()
     expected = asked.classify(image)
-    padded = np.pad(image, ((24, 24), (24, 24), (0, 0)))
 
     def read(location):
-        row, column, side = asked.window(location)
-        return padded[24 + row : 24 + row + side, 24 + column : 24 + column + side]
+        row, column = location
+        return image[row : row + 8, column : column + 8]
 
     for location in asked.look():
         asked.see(read(location))
     assert asked.answer == expected
     assert asked.sense(read) == expected
-
-    def joined(location):
-        return cut(torch.from_numpy(image)[None], torch.tensor([location]), glimpse=8, scales=scales)[0].numpy()
-
-    assert asked.sense(joined) == expected
 
 
 def test_two_looks_at_once_do_not_disturb_each_other():
@@ -104,14 +95,12 @@ def test_several_looks_are_averaged():
 
 
 def test_pixels_are_counted_once():
-    asked, image = model(scales=2, glimpses=5), images(1)[0].numpy()
+    asked, image = model(glimpses=5), images(1)[0].numpy()
     answer = asked.classify(image)
-    seen, touched = np.zeros((24, 24), bool), np.zeros((24, 24), bool)
+    seen = np.zeros((24, 24), bool)
     for row, column in answer.locations:
         seen[row : row + 8, column : column + 8] = True
-        touched[max(row - 4, 0) : row + 12, max(column - 4, 0) : column + 12] = True
     assert answer.pixels_read == pytest.approx(seen.mean())
-    assert answer.pixels_touched == pytest.approx(touched.mean())
 
 
 def test_network_that_follows_a_table_follows_it():
@@ -135,8 +124,7 @@ def test_before_the_first_glimpse_there_is_a_guess():
 def test_answer_as_json():
     found = model().classify(images(1)[0].numpy()).to_json()
     assert set(found) == {
-        "label", "probability", "probabilities", "locations", "confidence", "pixels_read", "pixels_touched",
-        "stopped_early", "notes",
+        "label", "probability", "probabilities", "locations", "confidence", "pixels_read", "stopped_early", "notes",
     }  # fmt: skip
     assert all(isinstance(place, list) for place in found["locations"])
 
@@ -155,11 +143,8 @@ def test_mistakes_with_a_sensor_are_explained():
         InputError, match=r"A patch must be uint8 of shape \(8, 8, 3\), not float64 of shape \(8, 8, 3\)"
     ):
         look.see(np.zeros((8, 8, 3)))
-    wide = model(scales=2)
-    wide.look()
-    next(wide._look)
-    with pytest.raises(InputError, match=r"of shape \(8, 8, 6\) or \(16, 16, 3\), not uint8 of shape \(8, 8, 3\)"):
-        wide.see(np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(InputError, match=r"of shape \(8, 8, 3\), not uint8 of shape \(16, 16, 3\)"):
+        look.see(np.zeros((16, 16, 3), np.uint8))
 
 
 @pytest.mark.parametrize("stop_at", [0, -1, 1.5, float("nan")])
@@ -179,7 +164,6 @@ def test_unknown_policy_and_number_of_looks_are_refused():
 def test_location_is_the_pixel_of_its_index():
     asked = model()
     assert [list(asked.location(n)) for n in range(len(GRID))] == GRID.pixels.tolist()
-    assert asked.window(Location(4, 8)) == (4, 8, 8)
 
 
 def test_package_loads_a_run(tmp_path):

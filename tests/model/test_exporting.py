@@ -8,27 +8,25 @@ import onnx
 import pytest
 from PIL import Image
 
-from nogs.glimpse import cut
 from nogs.model.classifier import Model
 from nogs.model.cost import cost, multiply_adds
-from nogs.model.exported import Exported, accuracy, choose, cut_patch
+from nogs.model.exported import Exported, accuracy, choose
 from nogs.model.exporting import agreement, export_onnx
 from nogs.runtime.errors import InputError
 from small_runs import GRID, LABELS, about, images, network
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "classify_onnx.py"
-KINDS = {"plain": {}, "two scales": {"scales": 2}}
 
 
-def model(kind):
-    return Model(network(**KINDS[kind]), about=about(), fit="pad")
+def model():
+    return Model(network(), about=about(), fit="pad")
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def exported(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
     """A network, and its file."""
     folder = tmp_path_factory.mktemp("exported")
-    asked = model(request.param)
+    asked = model()
     return asked, export_onnx(asked, folder / "float32.onnx")
 
 
@@ -43,7 +41,7 @@ def test_file_agrees_with_torch(exported):
 
 
 def test_shapes_are_fixed_and_the_rest_is_in_the_metadata(exported):
-    asked, path = exported
+    _, path = exported
     graph = onnx.load(path)
     onnx.checker.check_model(graph, full_check=True)
     for value in (*graph.graph.input, *graph.graph.output):
@@ -53,7 +51,7 @@ def test_shapes_are_fixed_and_the_rest_is_in_the_metadata(exported):
     said = {entry.key: entry.value for entry in graph.metadata_props}
     assert json.loads(said["grid"]) == GRID.to_json()
     assert json.loads(said["labels"]) == list(LABELS)
-    assert (said["glimpses"], said["scales"], said["fit"]) == ("3", str(asked.scales), "pad")
+    assert (said["glimpses"], said["fit"]) == ("3", "pad")
     assert Exported(path).initial_locations.sum() == pytest.approx(1)
 
 
@@ -114,16 +112,6 @@ def test_exported_file_runs_where_torch_can_not_be_imported(exported):
     assert json.loads(done.stdout) == pytest.approx(list(expected), abs=1e-4)
 
 
-@pytest.mark.parametrize("scales", [1, 2, 3])
-def test_patch_without_torch_is_that_of_cut(scales):
-    import torch
-
-    pixels = images(1)
-    for row, column in GRID.pixels.tolist():
-        expected = cut(pixels, torch.tensor([[row, column]]), glimpse=8, scales=scales)[0].numpy()
-        assert np.array_equal(cut_patch(pixels[0].numpy(), row, column, 8, scales), expected)
-
-
 def test_location_is_drawn_by_its_probability():
     probabilities = np.array([0.25, 0.0, 0.5, 0.25], np.float32)
     assert [choose(probabilities, u) for u in (0, 0.24, 0.25, 0.74, 0.75, 0.999)] == [0, 0, 2, 2, 3, 3]
@@ -157,7 +145,7 @@ def test_multiply_adds_of_a_known_layer():
 
 def test_what_can_not_be_exported_is_refused(tmp_path):
     with pytest.raises(InputError, match="There is no precision 'int4' to export; choose float32 or int8"):
-        export_onnx(model("plain"), tmp_path / "x.onnx", precision="int4")
+        export_onnx(model(), tmp_path / "x.onnx", precision="int4")
     with pytest.raises(InputError, match="does not learn where to look"):
         export_onnx(Model(network(fixed=True), about=about()), tmp_path / "x.onnx")
     assert not (tmp_path / "x.onnx").exists()

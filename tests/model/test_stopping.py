@@ -43,7 +43,7 @@ def test_last_glimpse_has_the_scores_of_evaluation(task, found):
 
 def test_every_step_is_that_of_a_look_at_the_image_alone():
     pixels = images(6).numpy()
-    networks = network(scales=2)
+    networks = network()
     log_probabilities, locations = watch(networks, pixels, torch.arange(6), None)
     model = Model(networks, about=about())
     for n in range(6):

@@ -307,7 +307,7 @@ def test_palette_is_told_apart_in_grey_and_with_red_green_blindness():
 
 @pytest.fixture
 def network():
-    return Networks(Architecture(GRID, glimpses=3, labels=4, hidden=8, scales=2), seeds=[3])
+    return Networks(Architecture(GRID, glimpses=3, labels=4, hidden=8), seeds=[3])
 
 
 def test_trace_is_the_forward_pass_laid_open(network):

@@ -26,21 +26,20 @@ def panels(figure):
     return images, maps
 
 
-@pytest.mark.parametrize("scales", [1, 2])
-def test_boxes_lie_where_the_network_looked(scales):
+def test_boxes_lie_where_the_network_looked():
     task = toy_task()
     evaluation = evaluated(task)
-    figure = glimpses_figure(task, evaluation, labels=task.space.names, scales=scales, count=5)
+    figure = glimpses_figure(task, evaluation, labels=task.space.names, count=5)
     images, _ = panels(figure)
     assert len(images) == 5
     for n, ax in enumerate(images):
         assert np.array_equal(ax.images[0].get_array(), task.images[task.rows("test")[n]])
         boxes = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
-        inner = [box for box in boxes if box.get_width() == task.grid.glimpse]
-        assert (len(inner), len(boxes)) == (3, 3 * scales)
-        for box, location in zip(inner, evaluation.locations[0, n, 0]):
+        assert len(boxes) == 3
+        for box, location in zip(boxes, evaluation.locations[0, n, 0]):
             row, column = task.grid.pixels[location].tolist()
-            assert (box.get_x(), box.get_y(), box.get_height()) == (column - 0.5, row - 0.5, task.grid.glimpse)
+            assert (box.get_x(), box.get_y()) == (column - 0.5, row - 0.5)
+            assert (box.get_width(), box.get_height()) == (task.grid.glimpse, task.grid.glimpse)
         assert [text.get_text() for text in ax.texts] == ["1", "2", "3"]
 
 
@@ -87,11 +86,3 @@ def test_grid_with_one_column_has_a_heatmap_too():
     task = replace(toy_task(), grid=Grid.even(image=24, glimpse=8, count=(3, 1)))
     _, maps = panels(glimpses_figure(task, evaluated(task), labels=task.space.names))
     assert np.asarray(maps[0].collections[0].get_array()).shape == (3, 1)
-
-
-def test_only_the_inner_patch_is_called_full_resolution():
-    task = toy_task()
-    share = f"each {task.grid.glimpse**2 / (task.grid.height * task.grid.width):.1%} of the image"
-    for scales, end in ((1, share), (2, f"{share} at full resolution")):
-        figure = glimpses_figure(task, evaluated(task), labels=task.space.names, scales=scales)
-        assert figure.texts[1].get_text().endswith(end)

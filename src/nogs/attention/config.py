@@ -25,8 +25,6 @@ class AttentionConfig(BaseModel):
     weights: str = "imagenet"
     """vgg: imagenet (a file in the data folder, else torchvision's), a safetensors file with torchvision's names, or
     none."""
-    scales: int = Field(1, ge=1, le=4)
-    """Concentric patches per glimpse, each twice as wide as the last at the same number of pixels (RAM has 3)."""
     hidden: int = Field(64, ge=1)
     """Units of the GRU."""
     embedding: int = Field(64, ge=1)

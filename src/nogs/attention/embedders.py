@@ -35,7 +35,6 @@ class PaperEmbedder(nn.Module):
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        self.channels = 3 * architecture.scales
         after = ((architecture.grid.glimpse - 2 - 3) // 2 + 1) // 2
         if after < 1:
             raise InputError(
@@ -47,7 +46,7 @@ class PaperEmbedder(nn.Module):
     def shapes(self) -> Shapes:
         """Parameter names and shapes of one network."""
         return {
-            "conv1_weight": (16, self.channels, 3, 3),
+            "conv1_weight": (16, 3, 3, 3),
             "conv1_bias": (16,),
             "conv2_weight": (32, 16, 3, 3),
             "conv2_bias": (32,),
@@ -58,7 +57,7 @@ class PaperEmbedder(nn.Module):
     def initialise(self, p: nn.ParameterDict) -> None:
         """Torch's initial values are left as they are."""
 
-    def forward(self, p: nn.ParameterDict, glimpses: UInt8[Tensor, "M B g g C"]) -> Float[Tensor, "M B D"]:
+    def forward(self, p: nn.ParameterDict, glimpses: UInt8[Tensor, "M B g g 3"]) -> Float[Tensor, "M B D"]:
         """Embed glimpses, scaled to [-1, 1]."""
         x = torch.relu(convolve(glimpses * (2 / 255) - 1, p["conv1_weight"], p["conv1_bias"], stride=1))
         x = convolve(x, p["conv2_weight"], p["conv2_bias"], stride=2)
@@ -74,7 +73,6 @@ class ReleaseEmbedder(nn.Module):
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        self.channels = 3 * architecture.scales
         after = ((architecture.grid.glimpse - 1) // 2 + 1) // 2
         if after < 1:
             raise InputError(
@@ -86,7 +84,7 @@ class ReleaseEmbedder(nn.Module):
     def shapes(self) -> Shapes:
         """Parameter names and shapes of one network."""
         return {
-            "conv1_weight": (16, self.channels, 3, 3),
+            "conv1_weight": (16, 3, 3, 3),
             "norm1_scale": (16,),
             "norm1_shift": (16,),
             "conv2_weight": (32, 16, 3, 3),
@@ -103,7 +101,7 @@ class ReleaseEmbedder(nn.Module):
     def initialise(self, p: nn.ParameterDict) -> None:
         """Torch's initial values are left as they are."""
 
-    def forward(self, p: nn.ParameterDict, glimpses: UInt8[Tensor, "M B g g C"]) -> Float[Tensor, "M B D"]:
+    def forward(self, p: nn.ParameterDict, glimpses: UInt8[Tensor, "M B g g 3"]) -> Float[Tensor, "M B D"]:
         """Embed glimpses, scaled to [-1, 1]."""
         x = glimpses * (2 / 255) - 1
         for n, stride in ((1, 1), (2, 2)):
@@ -123,8 +121,6 @@ class VGGEmbedder(nn.Module):
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        if architecture.scales != 1:
-            raise InputError("The vgg embedder reads glimpses of three channels; set --attention.scales 1.")
         self.network = architecture.embedder_network
         self.widths = VGG_WIDTHS[architecture.embedder_network, architecture.embedder_layers]
         side = architecture.grid.glimpse // 16

@@ -24,7 +24,7 @@ from nogs.runtime import streams
 Embed = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Embeddings `[M, B, D]` of glimpses: of images, rows `[M, B]`, locations `[M, B]`, and which are mirrored."""
 
-SHAPING = ("embedder", "embedder_network", "embedder_layers", "scales", "hidden", "embedding")
+SHAPING = ("embedder", "embedder_network", "embedder_layers", "hidden", "embedding")
 """Fields of a recipe that an architecture has too."""
 
 
@@ -38,7 +38,6 @@ class Architecture:
     embedder: str = "paper"
     embedder_network: str = "vgg16"
     embedder_layers: int = 12
-    scales: int = 1
     hidden: int = 64
     embedding: int = 64
     location_hidden: int = 32
@@ -144,7 +143,7 @@ class Networks(nn.Module):
         return self.core_parameters["initial_state"][:, None].repeat(1, batch, 1)
 
     def see(
-        self, state: Float[Tensor, "M B H"], glimpses: UInt8[Tensor, "M B g g C"], locations: Int[Tensor, "M B"]
+        self, state: Float[Tensor, "M B H"], glimpses: UInt8[Tensor, "M B g g 3"], locations: Int[Tensor, "M B"]
     ) -> Float[Tensor, "M B H"]:
         """The state after one more glimpse."""
         return self.remember(state, self.embedder(self.embed_parameters, glimpses), locations)
@@ -179,7 +178,6 @@ class Networks(nn.Module):
             glimpse=grid.glimpse,
             index=rows[..., None].expand(shape),
             flip=None if flip is None else flip[..., None].expand(shape),
-            scales=self.architecture.scales,
         )
         embedding = self.embedder(self.embed_parameters, patches.flatten(1, 2)).unflatten(1, shape[1:])
         if keep is not None:
@@ -262,8 +260,8 @@ class Networks(nn.Module):
 
     def _embed(self, images: Tensor, rows: Tensor, locations: Tensor, flip: Tensor | None) -> Tensor:
         """Cut the glimpses and embed them; see `Embed`."""
-        grid, scales = self.architecture.grid, self.architecture.scales
-        patches = cut(images, self.pixels[locations], glimpse=grid.glimpse, index=rows, flip=flip, scales=scales)
+        glimpse = self.architecture.grid.glimpse
+        patches = cut(images, self.pixels[locations], glimpse=glimpse, index=rows, flip=flip)
         return self.embedder(self.embed_parameters, patches)
 
     def fuse(self) -> None:

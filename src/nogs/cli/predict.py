@@ -83,7 +83,7 @@ def predict(argv: list[str]) -> None:
         if args.json:
             print(json.dumps({"image": path, "network": model.name, **answer.to_json()}, default=plain))
         else:
-            print(f"{path}: {told(answer, model.scales)}")
+            print(f"{path}: {told(answer)}")
         images.append(picture.pixels)
         answers.append(answer)
         names.append(Path(*path.parts[-2:]).as_posix())
@@ -98,14 +98,13 @@ def predict(argv: list[str]) -> None:
         raise InputError(problems[-1])
 
 
-def told(answer: Answer, scales: int) -> str:
+def told(answer: Answer) -> str:
     """An answer in one line."""
     glimpses = f"{len(answer.locations)} glimpse{'' if len(answer.locations) == 1 else 's'}"
     early = " (stopped early)" if answer.stopped_early else ""
     places = " ".join(f"({row}, {column})" for row, column in answer.locations)
-    coarse = f" at full resolution, {answer.pixels_touched:.1%} with the surround" if scales > 1 else ""
     notes = f" [{'; '.join(answer.notes)}]" if answer.notes else ""
     return (
         f"{answer.label}, {answer.probability:.1%}, {glimpses}{early} at {places}, {answer.pixels_read:.1%} of the "
-        f"pixels{coarse}{notes}"
+        f"pixels{notes}"
     )

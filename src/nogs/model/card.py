@@ -63,10 +63,9 @@ def _what(config: dict[str, Any]) -> str:
     labels = list(config["label2id"])
     shown = ", ".join(labels[:12]) + (f" and {len(labels) - 12} more" if len(labels) > 12 else "")
     places = len(grid["rows"]) * len(grid["columns"])
-    wide = f", each with its surround at {a['scales']} scales" if a["scales"] > 1 else ""
     return (
         f"A recurrent network that looks at {a['glimpses']} glimpses of {grid['glimpse']} px of an image of "
-        f"{grid['height']} x {grid['width']} px{wide}, chosen by itself among {places} places, "
+        f"{grid['height']} x {grid['width']} px, chosen by itself among {places} places, "
         f"and names its class: {shown}. Trained with the method `{config['method']}` on the task "
         f"`{config['task']}` (seed {config['seed']}, iteration {config['iteration']}).\n"
     )

@@ -32,14 +32,6 @@ class Location(NamedTuple):
     column: int
 
 
-class Window(NamedTuple):
-    """A square of the prepared image; with several scales it may reach past the border, where pixels are 0."""
-
-    row: int
-    column: int
-    side: int
-
-
 @dataclass(frozen=True)
 class Answer:
     """What the network says after the glimpses at `locations`, and how sure it was after each of them."""
@@ -50,9 +42,7 @@ class Answer:
     locations: tuple[Location, ...]
     confidence: tuple[float, ...]
     pixels_read: float
-    """Share of the image's pixels inside a glimpse, at full resolution; overlaps count once."""
-    pixels_touched: float
-    """The same with the coarse surround of glimpses of several scales."""
+    """Share of the image's pixels inside a glimpse; overlaps count once."""
     stopped_early: bool
     notes: tuple[str, ...] = ()
 
@@ -129,7 +119,7 @@ class Model:
         self.networks.requires_grad_(False).eval()
         architecture = self.networks.architecture
         self.labels: tuple[str, ...] = tuple(map(str, self.about["labels"]))
-        self.grid, self.glimpses, self.scales = architecture.grid, architecture.glimpses, architecture.scales
+        self.grid, self.glimpses = architecture.grid, architecture.glimpses
 
     def classify(
         self,
@@ -163,7 +153,7 @@ class Model:
         taken = [Look(self, policy=policy, stop_at=stop_at, seed=seed, number=number) for number in range(looks)]
         for look in taken:
             for location in look:
-                patch = cut(image, torch.tensor([location]), glimpse=self.grid.glimpse, scales=self.scales)
+                patch = cut(image, torch.tensor([location]), glimpse=self.grid.glimpse)
                 look.see(patch[0].numpy())
         return replace(_answer(self, taken), notes=picture.notes)
 
@@ -194,23 +184,13 @@ class Model:
         return self._look
 
     def see(self, patch: npt.NDArray[np.uint8]) -> None:
-        """What the sensor saw: uint8 `[g, g, 3]` at the location, g the side of a glimpse.
-
-        A network of several scales also sees the surround: the pixels of `window(location)`, from which all scales are
-        made, or the scales themselves, joined along the channels, `[g, g, 3 scales]`.
-        """
+        """What the sensor saw: uint8 `[g, g, 3]` at the location, g the side of a glimpse."""
         self._current().see(patch)
 
     @property
     def answer(self) -> Answer:
         """What the network says after what it has seen in the last look."""
         return self._current().answer
-
-    def window(self, location: Location) -> Window:
-        """All that a sensor must read for a glimpse: the glimpse itself or, with several scales, its widest patch."""
-        side = self.grid.glimpse * 2 ** (self.scales - 1)
-        inset = (side - self.grid.glimpse) // 2
-        return Window(location.row - inset, location.column - inset, side)
 
     def location(self, index: int) -> Location:
         """The pixel of a location's index on the grid."""
@@ -239,17 +219,11 @@ class Model:
         return self._look
 
     def _patch(self, patch: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """A patch in the network's shape."""
-        side, wide = self.grid.glimpse, self.grid.glimpse * 2 ** (self.scales - 1)
-        given = np.asarray(patch)
-        wanted = (side, side, 3 * self.scales)
+        """A patch of the right type and shape."""
+        given, wanted = np.asarray(patch), (self.grid.glimpse, self.grid.glimpse, 3)
         if given.dtype == np.uint8 and given.shape == wanted:
             return np.array(given)  # a copy: a sensor's buffer may be read-only, or change
-        if given.dtype == np.uint8 and given.shape == (wide, wide, 3):
-            inset = torch.full((1, 2), (wide - side) // 2)
-            return cut(torch.from_numpy(np.array(given))[None], inset, glimpse=side, scales=self.scales)[0].numpy()
-        also = f" or {(wide, wide, 3)}" if self.scales > 1 else ""
-        raise InputError(f"A patch must be uint8 of shape {wanted}{also}, not {given.dtype} of shape {given.shape}.")
+        raise InputError(f"A patch must be uint8 of shape {wanted}, not {given.dtype} of shape {given.shape}.")
 
 
 def _answer(model: Model, looks: Sequence[Look]) -> Answer:
@@ -263,8 +237,7 @@ def _answer(model: Model, looks: Sequence[Look]) -> Answer:
         probabilities={name: float(p) for name, p in zip(model.labels, probabilities)},
         locations=locations,
         confidence=tuple(value for look in looks for value in look.confidence),
-        pixels_read=_share(locations, model.grid, 1),
-        pixels_touched=_share(locations, model.grid, model.scales),
+        pixels_read=_share(locations, model.grid),
         stopped_early=any(look.finished and len(look.seen) < model.glimpses for look in looks),
     )
 
@@ -278,10 +251,9 @@ def location_logits(networks: Networks, state: torch.Tensor, step: int) -> torch
     return torch.where(route.isnan(), logits, route)
 
 
-def _share(locations: Sequence[Location], grid: Grid, scales: int) -> float:
-    """Share of the image inside the squares of the widest of `scales` around these locations."""
+def _share(locations: Sequence[Location], grid: Grid) -> float:
+    """Share of the image inside the glimpses at these locations."""
     if not locations:
         return 0.0
-    side = grid.glimpse * 2 ** (scales - 1)
-    corners = torch.tensor(locations) - (side - grid.glimpse) // 2
-    return mask(corners, glimpse=side, height=grid.height, width=grid.width).float().mean().item()
+    seen = mask(torch.tensor(locations), glimpse=grid.glimpse, height=grid.height, width=grid.width)
+    return seen.float().mean().item()

@@ -30,7 +30,7 @@ class Step(nn.Module):
 def example_inputs(networks: Networks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A state, a patch and a location of the right shapes, for one image."""
     a = networks.architecture
-    patch = torch.zeros(1, a.grid.glimpse, a.grid.glimpse, 3 * a.scales, dtype=torch.uint8)
+    patch = torch.zeros(1, a.grid.glimpse, a.grid.glimpse, 3, dtype=torch.uint8)
     return torch.zeros(1, a.hidden), patch, torch.zeros(1, dtype=torch.int64)
 
 

@@ -29,7 +29,7 @@ class Exported:
             raise InputError(f"{path} is not a step that nogs export wrote; export the run again.")
         self.labels: list[str] = json.loads(said["labels"])
         self.grid: dict[str, list[int]] = json.loads(said["grid"])
-        self.glimpses, self.scales = int(said["glimpses"]), int(said["scales"])
+        self.glimpses = int(said["glimpses"])
         self.initial_state = _floats(said["initial_state"])[None]
         self.initial_locations = _floats(said["initial_locations"])
 
@@ -45,11 +45,11 @@ class Exported:
         """Probabilities of the labels after all glimpses of an image `[H, W, 3]`, and the locations' indices."""
         state, locations = self.initial_state, self.initial_locations
         labels, chosen = np.zeros(len(self.labels), np.float32), []
-        columns = len(self.grid["columns"])
+        columns, side = len(self.grid["columns"]), int(self.grid["glimpse"])  # type: ignore[call-overload]
         for t in range(self.glimpses):
             index = choose(locations, None if uniforms is None else float(uniforms[t]))
             row, column = self.grid["rows"][index // columns], self.grid["columns"][index % columns]
-            patch = cut_patch(image, row, column, int(self.grid["glimpse"]), self.scales)  # type: ignore[call-overload]
+            patch = image[row : row + side, column : column + side]
             state, said, after = self.step(state, patch, index)
             labels, locations = said[0], after[0]
             chosen.append(index)
@@ -62,23 +62,6 @@ def choose(probabilities: Floats, uniform: float | None) -> int:
         return int(probabilities.argmax())
     cumulative = probabilities.cumsum(dtype=np.float64)
     return min(int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")), len(cumulative) - 1)
-
-
-def cut_patch(
-    image: npt.NDArray[np.uint8], row: int, column: int, glimpse: int, scales: int = 1
-) -> npt.NDArray[np.uint8]:
-    """A glimpse at a pixel, with its wider patches averaged down; black outside of the image."""
-    parts = []
-    for scale in range(scales):
-        factor = 2**scale
-        side = glimpse * factor
-        top, left = row - (side - glimpse) // 2, column - (side - glimpse) // 2
-        patch = np.zeros((side, side, 3), np.uint8)
-        inside = image[max(top, 0) : top + side, max(left, 0) : left + side]
-        patch[max(-top, 0) :, max(-left, 0) :][: inside.shape[0], : inside.shape[1]] = inside
-        small = patch.reshape(glimpse, factor, glimpse, factor, 3).mean((1, 3), dtype=np.float32)
-        parts.append(small.round().astype(np.uint8))
-    return np.concatenate(parts, -1)
 
 
 def accuracy(

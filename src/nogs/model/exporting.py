@@ -61,7 +61,6 @@ def metadata(model: Model, precision: str) -> dict[str, str]:
         "labels": list(model.labels),
         "grid": architecture.grid.to_json(),
         "glimpses": architecture.glimpses,
-        "scales": architecture.scales,
         "fit": model.fit,
         "normalisation": "in the graph: a patch goes in as uint8, as it was read",
         "precision": precision,

@@ -112,7 +112,7 @@ def watch(
         for t in range(architecture.glimpses):
             drawn = None if uniforms is None else uniforms[part, t].to(device)[None]
             location, _ = policies.choose(location_logits(networks, state, t), drawn, width=grid.shape[1])
-            patches = cut(pixels, networks.pixels[location[0]], glimpse=grid.glimpse, scales=architecture.scales)
+            patches = cut(pixels, networks.pixels[location[0]], glimpse=grid.glimpse)
             state = networks.see(state, patches[None], location)
             said.append(torch.log_softmax(networks.classify(state)[0], -1).cpu())
             places.append(location[0].cpu())

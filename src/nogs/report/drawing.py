@@ -88,8 +88,8 @@ def edges(positions: Sequence[int], glimpse: int) -> Float[np.ndarray, " P1"]:
     return np.array([2 * centres[0] - middle[0], *middle, 2 * centres[-1] - middle[-1]])
 
 
-def boxes(axes: Axes, pixels: Int[np.ndarray, "T 2"], side: int, *, scales: int = 1, size: float = 11.5) -> None:
-    """Numbered boxes with a line from each to the next; dotted, how far the outer patches of a retina reach."""
+def boxes(axes: Axes, pixels: Int[np.ndarray, "T 2"], side: int, *, size: float = 11.5) -> None:
+    """Numbered boxes with a line from each to the next."""
     from matplotlib.patches import Rectangle
     from matplotlib.patheffects import withStroke
 
@@ -103,10 +103,6 @@ def boxes(axes: Axes, pixels: Int[np.ndarray, "T 2"], side: int, *, scales: int 
         # thinner the second time, so that a later glimpse of the same place hides no earlier one
         line = (2.2 if again == 0 else 1.1) * min(1, size / 11.5)
         axes.add_patch(Rectangle((column - 0.5, row - 0.5), side, side, fill=False, linewidth=line, edgecolor=colour))
-        if scales > 1:
-            wide = side * 2 ** (scales - 1)
-            corner = (column - (wide - side) / 2 - 0.5, row - (wide - side) / 2 - 0.5)
-            axes.add_patch(Rectangle(corner, wide, wide, fill=False, linewidth=0.8, linestyle=":", edgecolor=colour))
         # numbers of glimpses at the same place stand beside each other
         place, anchor = (column + side * (0.15 + 0.24 * again) - 0.5, row + 0.2 * side - 0.5), ("center", "center")
         if side < 0.12 * abs(axes.get_xlim()[1] - axes.get_xlim()[0]):  # it would hide the glimpse

@@ -122,7 +122,7 @@ def _rollouts(network: Network, task: Task, ids: Sequence[str], prefix: str) -> 
         found = trace(loaded, task.images[task.rows(part)], part, locations=known, seed=network.learned.seed)
         for n, id in enumerate(part):
             look = _rollout(network, found, n, about["labels"], int(labels[task.position[id]]), prefix, task)
-            yield id, look | {"scales": loaded.architecture.scales}
+            yield id, look
 
 
 def _rollout(

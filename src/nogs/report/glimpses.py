@@ -21,13 +21,12 @@ def glimpses_figure(
     split: str = "test",
     labels: Sequence[str],
     network: int = 0,
-    scales: int = 1,
     count: int = 12,
     title: str = "",
 ) -> Figure:
     """The first `count` images of the split with the glimpses of their first trajectory, and a heatmap for each step.
 
-    `labels` names the network's classes; with `scales` > 1 a dotted line shows how far the outer patches reach.
+    `labels` names the network's classes.
     """
     from matplotlib.figure import Figure
 
@@ -38,26 +37,23 @@ def glimpses_figure(
     figure.set_layout_engine("constrained", rect=(0.005, 0.01, 0.99, 0.905), h_pad=0.08)
     top = figure.get_figheight()
     figure.text(0.015, 1 - 0.3 / top, title or task.name, fontsize=18, fontweight="bold", va="center")
-    figure.text(
-        0.015, 1 - 0.64 / top, _headline(task, evaluation, network, scales), fontsize=11, color=GREY, va="center"
-    )
+    figure.text(0.015, 1 - 0.64 / top, _headline(task, evaluation, network), fontsize=11, color=GREY, va="center")
     maps = 0.55 + 0.75 * _map_columns(evaluation.locations.shape[-1])
     halves = figure.add_gridspec(1, 2, width_ratios=(columns, maps))
     left, right = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
-    _images(left, task, evaluation, network, split, labels, scales, (rows, columns, count))
+    _images(left, task, evaluation, network, split, labels, (rows, columns, count))
     _heatmaps(right, task, evaluation, network, split)
     return figure
 
 
-def _headline(task: Task, evaluation: Evaluation, network: int, scales: int) -> str:
+def _headline(task: Task, evaluation: Evaluation, network: int) -> str:
     accuracy = float(evaluation.scores()["accuracy"][network])
     share = task.grid.glimpse**2 / (task.grid.height * task.grid.width)
     glimpses = evaluation.locations.shape[-1]
-    sharp = " at full resolution" if scales > 1 else ""
     chance = 1 / evaluation.log_probabilities.shape[-1]
     return (
         f"{accuracy:.1%} of the trajectories end in the right answer (guessing: {chance:.0%})  ·  {glimpses} glimpses "
-        f"of {task.grid.glimpse} px, each {share:.1%} of the image{sharp}"
+        f"of {task.grid.glimpse} px, each {share:.1%} of the image"
     )
 
 
@@ -68,12 +64,10 @@ def _images(
     network: int,
     split: str,
     labels: Sequence[str],
-    scales: int,
     shape: tuple[int, int, int],
 ) -> None:
     rows, columns, count = shape
-    outer = "; dotted: how far each also sees, at lower resolution" if scales > 1 else ""
-    part.suptitle(f"The first {count} {split} images, glimpses numbered in order{outer}", fontsize=11.5)
+    part.suptitle(f"The first {count} {split} images, glimpses numbered in order", fontsize=11.5)
     axes = part.subplots(rows, columns, squeeze=False)
     for ax in axes.flat[count:]:
         ax.set_axis_off()
@@ -83,7 +77,7 @@ def _images(
         ax.imshow(task.images[row], interpolation="nearest")
         frame(ax, task.grid)
         pixels = task.grid.pixels[evaluation.locations[network, n, 0].cpu()].numpy()
-        boxes(ax, pixels, task.grid.glimpse, scales=scales)
+        boxes(ax, pixels, task.grid.glimpse)
         said = int(probabilities[n].argmax())
         sure = f"{probabilities[n, said]:.0%}"
         if said == truth[n]:

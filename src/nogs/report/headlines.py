@@ -61,7 +61,7 @@ def _networks(run: Run, comparison: Mapping[str, Any] | None, link: Link, compar
     accuracy = percent(float(np.mean(by_method[best])))
     out = [
         Headline(accuracy, f"test accuracy of {best}{several} (majority class {majority})", home),
-        Headline(seen, f"of an image's pixels seen{_sharp(run)}", link(own[0].folder / "evaluation.json")),
+        Headline(seen, "of an image's pixels seen", link(own[0].folder / "evaluation.json")),
     ]
     if run.verdicts:
         out += _race(_by_verdicts(run.verdicts), _horizon(run), link(run.folder / "attention" / "verdict.json"))
@@ -126,11 +126,6 @@ def _race(methods: Sequence[_Reached], horizon: int, href: str) -> list[Headline
 
 def _horizon(run: Run) -> int:
     return max(network.learned.iterations[-1] for network in run.networks)
-
-
-def _sharp(run: Run) -> str:
-    """A retina of several scales also sees the surroundings, which that number leaves out."""
-    return " at full resolution" if run.recipe.get("attention", {}).get("scales", 1) > 1 else ""
 
 
 def commands(run: Run, *, report: Sequence[Path]) -> list[str]:

@@ -103,7 +103,6 @@ class NetworkPlates:
         if table is not None and self.task.space.kind == "categorical":
             share = grid.glimpse**2 / (grid.height * grid.width)
             curves["posterior, random places"] = [(r["glimpses"] * share, r["accuracy"]) for r in table]
-        scales = self.run.recipe.get("attention", {}).get("scales", 1)
         levels = {"majority class": float(np.mean([n.learned.majority for n in self.run.networks]))}
         wholes = [n.learned.whole for n in self.run.networks if n.learned.whole is not None]
         levels |= {"whole image, same features": float(np.mean(wholes))} if wholes else {}
@@ -112,7 +111,7 @@ class NetworkPlates:
             "Accuracy against pixels seen",
             f"After 0, 1 ... glimpses of {len(rows):,} test images. The networks are trained to answer after the last "
             "glimpse (filled); hollow points are what they would have answered before. Overlaps of the networks' "
-            f"glimpses count once{', and surroundings at lower resolution not at all' if scales > 1 else ''}.",
+            "glimpses count once.",
             pixels_figure(curves, levels=levels, trained=trained),
             (self.run.folder / "attention",),
         )

@@ -66,7 +66,7 @@ def _trace(network: Networks, images: np.ndarray, ids: Sequence[str], locations:
                 logits = torch.where(route.isnan(), logits, route)
             policies.append(torch.softmax(logits[0], -1))
             place = found[..., t]
-            patches = cut(pictures, network.pixels[place], glimpse=a.grid.glimpse, index=rows, scales=a.scales)
+            patches = cut(pictures, network.pixels[place], glimpse=a.grid.glimpse, index=rows)
             state = network.see(state, patches, place)
     return Trace(*(x.cpu().numpy() for x in (found[0], torch.stack(policies, 1), torch.stack(answers, 1))))
 

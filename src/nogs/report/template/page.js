@@ -95,25 +95,13 @@
     tools.pen.drawImage(picture, 0, 0, grid.width, grid.height);
     boxes(tools, pixels, line);
   };
-  // a retina of several scales sees its surroundings too, averaged down to as many pixels as a glimpse has
-  const coarse = document.createElement("canvas");
-  coarse.width = coarse.height = grid.glimpse;
-  const drawSeen = (canvas, picture, pixels, scales) => {
+  const drawSeen = (canvas, picture, pixels) => {
     const { pen } = open(canvas);
     pen.fillStyle = paper();
     pen.fillRect(0, 0, grid.width, grid.height);
-    const [x, y] = [picture.naturalWidth / grid.width, picture.naturalHeight / grid.height];
-    const low = coarse.getContext("2d");
-    low.imageSmoothingQuality = "high";
-    for (let scale = scales - 1; scale >= 0; scale -= 1) {
-      const side = grid.glimpse * 2 ** scale;
-      for (const [row, column] of pixels) {
-        const [r, c] = [row - (side - grid.glimpse) / 2, column - (side - grid.glimpse) / 2];
-        if (scale === 0) { pen.drawImage(picture, c * x, r * y, side * x, side * y, c, r, side, side); continue; }
-        low.clearRect(0, 0, grid.glimpse, grid.glimpse);
-        low.drawImage(picture, c * x, r * y, side * x, side * y, 0, 0, grid.glimpse, grid.glimpse);
-        pen.drawImage(coarse, c, r, side, side);
-      }
+    const [x, y] = [picture.naturalWidth / grid.width, picture.naturalHeight / grid.height], side = grid.glimpse;
+    for (const [row, column] of pixels) {
+      pen.drawImage(picture, column * x, row * y, side * x, side * y, column, row, side, side);
     }
   };
   const drawMap = (canvas, map, [row, column]) => {
@@ -203,8 +191,7 @@
     seen.setAttribute("aria-label", `All that ${state.step} glimpses show of the image`);
     place.setAttribute("aria-label", find("meaning").textContent);
     drawWhole(whole, picture, sofar, 2.5);
-    drawSeen(seen, picture, sofar, look.scales ?? 1);
-    find("seeing").textContent = (look.scales ?? 1) > 1 ? "all that is seen, the surroundings coarser" : "all that is seen";
+    drawSeen(seen, picture, sofar);
     drawMap(place, map, look.pixels[t]);
     all(".lookers button", home).forEach((button, n) => {
       button.setAttribute("aria-pressed", n === state.look);
