@@ -150,7 +150,7 @@ def test_run_of_another_recipe_is_refused_with_the_field_that_differs(run, capsy
         (["--device", "gpu"], "There is no device 'gpu'; choose auto, cpu, cuda, cuda:N or mps."),
         (["--data.glimpse", "6"], "A glimpse of 6 px is too small for the embedder; use at least 7 px."),
         (["--attention.batch", "0"], "--attention.batch must be greater than or equal to 1, not 0"),
-        (["--attention.reward", "money"], "must be one of 'accuracy', 'confidence'"),
+        (["--attention.initial-state", "ones"], "must be one of 'normal', 'zeros'"),
     ],
 )
 def test_mistake_is_one_sentence(argv, sentence, run, capsys):
