@@ -8,14 +8,12 @@ import torch
 import nogs.report
 from nogs.attention.training import Trainer
 from nogs.data import load_task
-from nogs.design.config import LATER, DesignConfig
 from nogs.pipeline import STAGES, Settings, estimates, run_recipe
 from nogs.pipeline.ledger import Ledger
 from nogs.pipeline.verdict import verdicts
 from nogs.posterior import training as posterior_training
 from nogs.recipes import recipe, validated
 from nogs.runtime.errors import InputError
-from nogs.runtime.fields import telling
 from nogs.runtime.files import read_json, write_json
 from nogs.sequences import load
 
@@ -82,14 +80,6 @@ def copied(finished, place):
     return place
 
 
-def test_labels_that_the_bank_will_not_have_are_refused_before_anything_is_made(tmp_path):
-    asking = tiny(design__label_share=0.5)
-    with pytest.raises(InputError, match=r"label_share is 0.5, but the images of a bank of 'digits' have no labels"):
-        follow(tmp_path / "run", asking)
-    assert not (tmp_path / "run" / "data").exists()
-    follow(tmp_path / "run", asking, until="data")  # nothing there asks for labels
-
-
 def test_every_stage_leaves_its_product(finished):
     run, _ = finished
     for name in (
@@ -139,10 +129,10 @@ def test_what_is_done_is_not_done_again(finished, tmp_path, monkeypatch):
 def test_only_what_depends_on_a_changed_field_is_done_again_and_the_former_is_kept(finished, tmp_path):
     run = copied(finished, tmp_path / "run")
     old = (run / "attention" / "ps-nogs" / "seed-0" / "evaluation.json").read_text()
-    _, told = follow(run, tiny(design__revisit=False))
+    _, told = follow(run, tiny(design__overlap=0.5))
     again = [line for line in told if "done again" in line]
     assert len(again) == 2
-    assert again[0].startswith("sequences: design.revisit was True and is False; done again, the former is kept in ")
+    assert again[0].startswith("sequences: design.overlap was 1.0 and is 0.5; done again, the former is kept in ")
     assert again[1].startswith("attention/ps-nogs: made from the sequences that changed; done again")
     assert "2/6 posterior: done before." in told
     assert "3/6 bank: done before." in told
@@ -222,15 +212,6 @@ def test_a_ledger_names_the_field_that_changed(tmp_path):
     assert (
         again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "b"}) == "bank: made from data that changed."
     )
-
-
-def test_fields_that_came_later_make_nothing_new_unless_they_are_set(finished):
-    record = read_json(finished[0] / "run.json")
-    assert "posterior.width" in record["posterior"]
-    assert "posterior.overlapping" not in record["posterior"]
-    assert "design.search" in record["sequences"]
-    assert not {"design.overlap", "design.label_share"} & set(record["sequences"])
-    assert telling(DesignConfig(overlap=0.5), later=LATER)["overlap"] == 0.5
 
 
 def test_a_damaged_record_is_refused(tmp_path):

@@ -21,14 +21,14 @@ import torch
 
 from nogs.data.task import Task
 from nogs.design.confidence import MOST, confidence, evenly, of_variables
-from nogs.design.config import LATER, DesignConfig
+from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
 from nogs.design.epe import EPEMap
 from nogs.design.steps import First, Tools, annotate_images, first_step
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import Executor, LocalExecutor
-from nogs.runtime.fields import dotted, telling
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import load_tensors, read_json, save_tensors, write_json, write_text
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
@@ -93,7 +93,7 @@ def annotate(
     if not ids or len(set(ids)) < len(ids):
         raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
     column = None if attribute is None else task.attribute(attribute)
-    tools = fingerprint("tools", task.fingerprint, marks, telling(config, later=LATER), seed, device)
+    tools = fingerprint("tools", task.fingerprint, marks, config, seed, device)
     told = {"completion": "completion", "bank": "digest of the bank", "posterior_digest": "digest of the posterior"}
     made = {told[name]: value for name, value in (provenance or {}).items() if name in told}
     chosen = {"images": len(ids), "digest of their ids": fingerprint(ids), "device": device}

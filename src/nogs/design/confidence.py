@@ -16,8 +16,7 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 from torch import Tensor
 
 from nogs.design.steps import Tools
-from nogs.posterior.crossfit import CrossFitted
-from nogs.posterior.protocol import Posterior, entropy
+from nogs.posterior.protocol import Posterior, entropy, members
 from nogs.posterior.queries import fixed_pixels
 
 __all__ = ["MOST", "confidence", "evenly", "of_variables", "random_places", "sentence"]
@@ -35,20 +34,20 @@ def confidence(tools: Tools, images: UInt8[np.ndarray, "n H W 3"], *, glimpses: 
     these is asked of the one that has not seen it, and each of `images` of one as well: their mean is less sure.
     """
     posterior, device = tools.posterior, tools.device
-    members: Sequence[Posterior] = posterior.members if isinstance(posterior, CrossFitted) else [posterior]
+    networks = members(posterior)
     own = torch.from_numpy(images).to(device)
     rows = torch.arange(len(own), device=device)
     found = tools.completion.complete(own[:1], torch.zeros(1, 0, 2, dtype=torch.int64), ids=[""])
     chosen = (found.weights[0] > 0).nonzero()[:, 0]
     chosen = chosen[evenly(len(chosen), MOST).to(device)]
-    fold, index, flip = (part[0, chosen] for part in (found.folds(len(members)), found.index, found.flipped))
+    fold, index, flip = (part[0, chosen] for part in (found.folds(len(networks)), found.index, found.flipped))
     where = random_places(posterior, glimpses=glimpses, seed=seed, device=device)
-    banks = _asked(members, fold, found.pool, where[: len(chosen)], index, flip)
+    banks = _asked(networks, fold, found.pool, where[: len(chosen)], index, flip)
     others = _asked(
-        members, rows % len(members), own, where[: len(own)], rows, torch.zeros_like(rows, dtype=torch.bool)
+        networks, rows % len(networks), own, where[: len(own)], rows, torch.zeros_like(rows, dtype=torch.bool)
     )
     return {
-        "networks": len(members),
+        "networks": len(networks),
         "bank": _mean(banks, found.weights[0, chosen]),
         "images": _mean(others, torch.ones(len(others))),
     }
@@ -98,14 +97,14 @@ def sentence(found: Mapping[str, Any], *, generator: str) -> str:
 
 
 def _asked(
-    members: Sequence[Posterior], fold: Tensor, images: Tensor, pixels: Tensor, index: Tensor, flip: Tensor
+    networks: Sequence[Posterior], fold: Tensor, images: Tensor, pixels: Tensor, index: Tensor, flip: Tensor
 ) -> Float32[Tensor, "Q V"]:
     """Entropies of Q queries, each asked of the network that its fold names."""
     order = fold.argsort(stable=True)
     parts = []
-    for number, member in enumerate(members):
+    for number, network in enumerate(networks):
         mine = (fold == number).nonzero()[:, 0]
-        parts.append(entropy(member.log_probabilities(images, pixels[mine], index=index[mine], flip=flip[mine])))
+        parts.append(entropy(network.log_probabilities(images, pixels[mine], index=index[mine], flip=flip[mine])))
     return torch.cat(parts)[order.argsort()]
 
 

@@ -78,7 +78,7 @@ class Race:
 
     def search(self, entropies: Entropies, allowed: Bool[Tensor, "B L"]) -> Choice:
         """See `LocationSearch`. What happens to an image does not depend on those beside it."""
-        shape = entropies.shape
+        shape = entropies.posterior.grid.shape
         allowed = allowed.to(entropies.values.device)
         coarse = every(allowed, shape, self.stride)
         winner, alive, forced = self._race(entropies, coarse, allowed, self.stride)
@@ -125,7 +125,7 @@ class Race:
             if int(here.sum()) < _NEIGHBOURS:  # too few to draw a map through
                 out[b] = True
                 continue
-            drawn = drawn_through(gap[b, here], columns.cpu()[here], entropies.shape, scale=self.stride)
+            drawn = drawn_through(gap[b, here], columns.cpu()[here], entropies.posterior.grid.shape, scale=self.stride)
             lowest = torch.where(may[b], drawn, torch.inf).sort(stable=True).indices
             out[b, lowest[: math.ceil((self.refine or 1) * len(lowest))]] = True
         return out.to(allowed.device) & allowed
@@ -147,7 +147,7 @@ class Race:
             entropies.fill(alive & racing[:, None], seen)
             judged = self._judge(entropies, alive, seen)
             if stride > 1:
-                rough = roughness(judged.mean, entropies.shape, stride, before=rough)
+                rough = roughness(judged.mean, entropies.posterior.grid.shape, stride, before=rough)
             winner = torch.where(racing, judged.leader, winner)
             stays = alive & (judged.gap - judged.bound - self.slack * rough < -self.tolerance)
             alive = torch.where(racing[:, None], stays.scatter(1, judged.leader[:, None], True), alive)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from nogs.data.task import Task
-from nogs.design.config import LATER as DESIGN_LATER
 from nogs.pipeline import estimates
 from nogs.pipeline.verdict import verdicts
 from nogs.pipeline.work import STAGES, Settings, Work, counted, digest_of, save_figure
@@ -15,7 +14,6 @@ from nogs.posterior.config import LATER as POSTERIOR_LATER
 from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.device import versions
-from nogs.runtime.errors import InputError
 from nogs.runtime.fields import telling
 from nogs.runtime.files import read_json, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
@@ -46,13 +44,7 @@ class _Run(Work):
 
     def all(self) -> Path:
         """Every stage up to the last that is asked for."""
-        end, recipe = self.run, self.recipe
-        late = STAGES.index(self.settings.until) >= STAGES.index("sequences")
-        if late and recipe.design.label_share and recipe.bank.generator != "training-images":
-            raise InputError(
-                f"design.label_share is {recipe.design.label_share:g}, but the images of a bank of "
-                f"{recipe.bank.generator!r} have no labels; give --bank.generator training-images, or leave it out."
-            )
+        end = self.run
         for number, stage in enumerate(STAGES, start=1):
             self.head = f"{number}/{len(STAGES)} {stage}"
             end = getattr(self, f"_{stage}")()
@@ -169,7 +161,7 @@ class _Run(Work):
         """Where to look next, so that least is left unknown?"""
         from nogs.design.annotation import annotate, close_tools
         from nogs.design.confidence import sentence
-        from nogs.design.tools import bank_mark, check_leaks
+        from nogs.design.tools import check_leaks
         from nogs.posterior.store import identity, load_posterior
         from nogs.runtime.executors import LocalExecutor
 
@@ -177,15 +169,14 @@ class _Run(Work):
         home, bank, source = self.run / "sequences", self.run / "bank", self.posterior_file()
         parts = {
             "completion": recipe.completion.model_dump(mode="json"),
-            "design": telling(recipe.design, later=DESIGN_LATER),
+            "design": recipe.design.model_dump(mode="json"),
         }
         inputs = {f"from the {stage}": self.ledger.mark(stage) for stage in ("posterior", "bank")}
         self.enter("sequences", {**parts, **inputs, **self.common()})
         check_leaks(task, posterior=source, bank=bank)
-        opened = load_posterior(source, task=task)  # one of another task is refused here
+        load_posterior(source, task=task)  # one of another task is refused here
         tools, workers = self.tools(source), self.settings.workers or self.places(len(ids))
-        mark = bank_mark(bank, task=task, posterior=opened, labelled=recipe.design.label_share > 0)
-        digest = file_digest(source)
+        mark, digest = read_json(bank / "done.json")["fingerprint"], file_digest(source)
         for attribute in self.attributes:
             folder = home / (attribute or "")
             if not self.skipped(folder):

@@ -128,13 +128,6 @@ class GlimpseTokens(nn.Module):
         mirrored = None if flip is None else flip[:, None].expand(spread)
         return cut(images, pixels, glimpse=self.grid.glimpse, index=index[:, None].expand(spread), flip=mirrored)
 
-    def seen_before(self, pixels: Int[Tensor, "Q P 2"], last: Int[Tensor, "Q 1 2"]) -> Bool[Tensor, "Q 1 g g"]:
-        """Which pixels of the glimpse at `last`, as `read` reads it, lie in one of those at `pixels`."""
-        steps = torch.arange(self.grid.glimpse, device=pixels.device)
-        apart = last[:, :, :, None] + steps - pixels[:, :, :, None]  # Q P 2 g: from each earlier corner
-        inside = (apart >= 0) & (apart < self.grid.glimpse)
-        return (inside[:, :, 0, :, None] & inside[:, :, 1, None]).any(1, keepdim=True)
-
     def encode(
         self,
         glimpses: UInt8[Tensor, "M g g 3"],
