@@ -272,7 +272,7 @@ def test_there_is_no_verdict_without_ram(tmp_path):
 
 
 def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):
-    small = {"latent_channels": 2, "autoencoder_width": 8, "width": 32, "depth": 1, "batch": 8, "steps": 2}
+    small = {"autoencoder_width": 8, "width": 32, "depth": 1, "batch": 8, "steps": 2}
     few = {"autoencoder_iterations": 2, "iterations": 2}
     found = tiny(bank__generator="trained", bank__trained=small | few | {"seconds": 100})
     task = load_task(found.data)
@@ -288,7 +288,7 @@ def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):
 
 
 def test_time_of_a_generator_is_that_of_encoding_its_images_too(monkeypatch):
-    fields = {"latent_channels": 2, "autoencoder_width": 8, "width": 32, "depth": 1, "steps": 2, "seconds": 100}
+    fields = {"autoencoder_width": 8, "width": 32, "depth": 1, "steps": 2, "seconds": 100}
     found = tiny(bank__generator="trained", bank__trained=fields)
     task = load_task(found.data)
     images = len(task.splits["train"]) - len(task.splits["annotate"])

@@ -51,8 +51,10 @@ def tools(task, tmp_path_factory):
     folder = tmp_path_factory.mktemp("crossfit")
     posterior = train_posterior(task, config=CONFIG, glimpses=T, folder=folder / "posterior", device="cpu")
     # every image of this world is among the held-out ones as well
-    fields = BankConfig(generator="training-images", count=1500, components=8, duplicate_rms=0, shift=0, colour=0)
-    build_bank(task, config=fields, folder=folder / "bank", device="cpu")
+    fields = BankConfig(generator="training-images", count=1500, components=8, duplicate_rms=0, shift=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nogs.bank.generators.pictures.COLOUR", 0)
+        build_bank(task, config=fields, folder=folder / "bank", device="cpu")
     bank = load_bank(folder / "bank", device="cpu")
     config = CompletionConfig(drawn=60, kept=30, prior=30, proposal_reach=0, exact_reach=0, flips=True)
     return Tools(posterior, Retrieval(bank, config=config, glimpse=task.grid.glimpse), torch.device("cpu"))

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -20,8 +19,7 @@ import triton.language as tl
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from nogs.completion.proposal import Factor
+from nogs.completion.windows import Factor
 
 __all__ = ["TOGETHER", "Tile", "distances", "log_weights", "shared_bytes", "tile"]
 

@@ -9,37 +9,24 @@ once for all images that look there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from nogs.bank.bank import Bank
-from nogs.completion.windows import Window, window
+from nogs.completion.windows import Factor, Window, window
 
 if TYPE_CHECKING:
     from nogs.completion.fused import Tile
 
-__all__ = ["CodeSpace", "Factor"]
+__all__ = ["CodeSpace"]
 
 Item = TypeVar("Item")
 
 _CACHED = 2048  # locations whose factors are kept
-
-
-@dataclass(frozen=True)
-class Factor:
-    """What one location needs, for F flips and S shifts; p numbers a patch, ranks r of the region and r' of a shift."""
-
-    project: Float[Tensor, "F r C"]  # Lᵀ
-    forms: Float[Tensor, "F S_times_rank r"] | None  # quadratic form of each shift in u; None: the identity
-    patches: Float32[Tensor, "F S p r"]  # a shift's patch as a function of u
-    means: Float32[Tensor, "F S p"]
-    tails: Float32[Tensor, "F S"]  # mean squared length of what the ranks leave out
-    open: Float32[Tensor, " S"]  # 0 where a shift stays inside the image, else -inf
 
 
 class CodeSpace:

@@ -1,11 +1,14 @@
-"""Shifts of a glimpse: the region of an image that all of them read, and which of them stay inside the image."""
+"""One location of a glimpse: the region of an image that all shifts of it read, and the proposal's matrices there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Window", "window"]
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+__all__ = ["Factor", "Window", "window"]
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,18 @@ class Window:
     height: int
     width: int
     places: tuple[tuple[int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What one location needs, for F flips and S shifts; p numbers a patch, ranks r of the region and r' of a shift."""
+
+    project: Float[Tensor, "F r C"]  # Lᵀ
+    forms: Float[Tensor, "F S_times_rank r"] | None  # quadratic form of each shift in u; None: the identity
+    patches: Float32[Tensor, "F S p r"]  # a shift's patch as a function of u
+    means: Float32[Tensor, "F S p"]
+    tails: Float32[Tensor, "F S"]  # mean squared length of what the ranks leave out
+    open: Float32[Tensor, " S"]  # 0 where a shift stays inside the image, else -inf
 
 
 def window(pixel: tuple[int, int], shifts: Sequence[tuple[int, int]], *, glimpse: int, size: tuple[int, int]) -> Window:

@@ -116,10 +116,9 @@ class _Run(Work):
     def _bank(self) -> Path:
         """What could the rest of an image be?"""
         from nogs.bank import build_bank
-        from nogs.bank.config import telling_fields
 
         folder, settings, config = self.run / "bank", self.settings, self.recipe.bank
-        self.enter("bank", {"bank": telling_fields(config), "from data": self.task.fingerprint})
+        self.enter("bank", {"bank": config.model_dump(mode="json"), "from data": self.task.fingerprint})
         if not self.skipped(folder):
             seconds = self.measured(
                 estimates.bank_seconds, self.recipe, self.task, device=self.device, source=settings.source
