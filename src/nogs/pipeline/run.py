@@ -10,11 +10,9 @@ from nogs.data.task import Task
 from nogs.pipeline import estimates
 from nogs.pipeline.verdict import verdicts
 from nogs.pipeline.work import STAGES, Settings, Work, counted, digest_of, save_figure
-from nogs.posterior.config import LATER as POSTERIOR_LATER
 from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.device import versions
-from nogs.runtime.fields import telling
 from nogs.runtime.files import read_json, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.lock import only_one
@@ -94,8 +92,7 @@ class _Run(Work):
                 if "tables" in found:
                     self.tell(f"  {_scores(found)}")
             return folder
-        fields = telling(config, later=POSTERIOR_LATER, exclude={"save_every"})
-        self.enter("posterior", {"posterior": fields, **self.common()})
+        self.enter("posterior", {"posterior": config.model_dump(mode="json"), **self.common()})
         with self.threads(config.kind == "tokens" and config.width <= 128):
             if not self.skipped(folder):
                 seconds = self.measured(estimates.posterior_seconds, self.recipe, self.task, device=self.device)

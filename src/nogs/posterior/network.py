@@ -34,7 +34,6 @@ _SHAPE_FIELDS = (
     "stem",
     "stem_layers",
     "width",
-    "glimpse_layers",
     "layers",
     "heads",
 )
@@ -52,7 +51,7 @@ class Architecture:
     @classmethod
     def of(cls, config: PosteriorConfig, *, task: Task, glimpses: int) -> Architecture:
         """The architecture that a recipe asks for."""
-        return cls(config, task.grid, glimpses, Head.of(task, attribute_weight=config.attribute_weight))
+        return cls(config, task.grid, glimpses, Head.of(task))
 
     def build(self, *, seed: int = 0) -> GlimpseTokens | MaskedCNN:
         """A network with initial weights from a seed."""
@@ -94,7 +93,7 @@ class NetworkPosterior:
     """Answers queries in chunks, without gradients, in evaluation mode; implements `Posterior`.
 
     `inverse_temperature` multiplies the logits, by the number of distinct glimpses (the last row serves all larger
-    numbers) and, where it has more than one column, by label. `compiled` is for long work on a GPU: chunks are then
+    numbers). `compiled` is for long work on a GPU: chunks are then
     padded to one size and the network is compiled for it.
     """
 
@@ -103,7 +102,7 @@ class NetworkPosterior:
         network: GlimpseTokens | MaskedCNN,
         architecture: Architecture,
         *,
-        inverse_temperature: Float32[Tensor, "T1 _"] | None = None,
+        inverse_temperature: Float32[Tensor, "T1 1"] | None = None,
         precision: str = "auto",
         chunk: int | None = None,
         compiled: bool = False,
@@ -253,7 +252,7 @@ class NetworkPosterior:
             observed = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
         return index, distinct(pixels, observed)
 
-    def _scale(self, observed: Bool[Tensor, "Q T"]) -> Float32[Tensor, "Q _"]:
+    def _scale(self, observed: Bool[Tensor, "Q T"]) -> Float32[Tensor, "Q 1"]:
         return self.inverse_temperature[observed.sum(-1).clamp(max=len(self.inverse_temperature) - 1)]
 
     def _chunks(

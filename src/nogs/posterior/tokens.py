@@ -91,19 +91,16 @@ class GlimpseTokens(nn.Module):
         self.place = Place(grid, config.width)
         self.register_buffer("centres", centres(grid.glimpse, size), persistent=False)
         self.centres: Tensor
-        self.glimpse_blocks = nn.ModuleList(
-            Block(config.width, config.heads, config.dropout) for _ in range(config.glimpse_layers)
-        )
         self.blocks = nn.ModuleList(Block(config.width, config.heads, config.dropout) for _ in range(config.layers))
         self.prior = nn.Parameter(torch.zeros(config.width))
         self.norm = nn.LayerNorm(config.width)
         self.head = Float32Linear(config.width, outputs)
         nn.init.trunc_normal_(self.prior, std=0.02)
-        for module in (*self.glimpse_blocks, *self.blocks, self.head):
+        for module in (*self.blocks, self.head):
             for name, layer in module.named_modules():
                 if isinstance(layer, nn.Linear):
                     # the branches that add to the residual stream start the smaller the more there are
-                    depth = 2 * (config.glimpse_layers + config.layers) if name in ("out", "mlp.2") else 1
+                    depth = 2 * config.layers if name in ("out", "mlp.2") else 1
                     nn.init.trunc_normal_(layer.weight, std=1 / math.sqrt(depth * layer.in_features))
                     nn.init.zeros_(layer.bias)
 
@@ -128,32 +125,15 @@ class GlimpseTokens(nn.Module):
         mirrored = None if flip is None else flip[:, None].expand(spread)
         return cut(images, pixels, glimpse=self.grid.glimpse, index=index[:, None].expand(spread), flip=mirrored)
 
-    def encode(
-        self,
-        glimpses: UInt8[Tensor, "M g g 3"],
-        pixels: Int[Tensor, "M 2"],
-        *,
-        hidden: Bool[Tensor, " M"] | None = None,
-        stand_in: Float[Tensor, " D"] | None = None,
-    ) -> Float[Tensor, "M n D"]:
-        """Tokens of each glimpse, from it and its place alone; where `hidden`, `stand_in` replaces what it shows."""
-        content = self.stem(glimpses)
-        if hidden is not None and stand_in is not None:
-            content = torch.where(hidden[:, None, None], stand_in.to(content.dtype), content)
-        tokens = content + self.place(pixels[:, None] + self.centres)
-        number, each, width = tokens.shape
-        if not (self.glimpse_blocks and number):
-            return tokens
-        flat = tokens.reshape(-1, width)
-        plan = [plan_rows(number, each, seen=None, device=flat.device)]
-        for block in self.glimpse_blocks:
-            flat = block(flat, plan)
-        return flat.view(number, each, width)
+    def encode(self, glimpses: UInt8[Tensor, "M g g 3"], pixels: Int[Tensor, "M 2"]) -> Float[Tensor, "M n D"]:
+        """Tokens of each glimpse, from it and its location alone."""
+        content: Tensor = self.stem(glimpses)
+        return content + self.place(pixels[:, None] + self.centres)
 
     def context(
-        self, tokens: Float[Tensor, "M n D"], observed: Bool[Tensor, "Q T"], groups: Groups, *, all_tokens: bool = False
-    ) -> Float[Tensor, "S D"]:
-        """The prior token of every query after it has seen the query's tokens, or with `all_tokens` these as well.
+        self, tokens: Float[Tensor, "M n D"], observed: Bool[Tensor, "Q T"], groups: Groups
+    ) -> Float[Tensor, "Q D"]:
+        """The prior token of every query after it has seen the query's tokens.
 
         `groups` are (queries, glimpses), and `tokens` those of their glimpses one after the other.
         """
@@ -170,8 +150,7 @@ class GlimpseTokens(nn.Module):
             start, place, query = start + queries * glimpses, place + queries * length, query + queries
         x, first = torch.cat(rows), torch.cat(firsts)
         for n, block in enumerate(self.blocks):
-            last = n == len(self.blocks) - 1 and not all_tokens
-            x = block(x, plan, first=first if last else None)
+            x = block(x, plan, first=first if n == len(self.blocks) - 1 else None)
         return x
 
     def classify(self, context: Float[Tensor, "Q D"]) -> Float[Tensor, "Q O"]:
