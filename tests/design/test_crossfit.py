@@ -9,7 +9,7 @@ import torch
 import exact_design
 from nogs.bank import BankConfig, build_bank, load_bank
 from nogs.completion import CompletionConfig, Completions, Retrieval
-from nogs.design.confidence import confidence, evenly, of_variables, random_places, sentence
+from nogs.design.confidence import confidence, evenly, of_variables, random_locations, sentence
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies
 from nogs.design.steps import Tools, annotate_images, first_step
@@ -165,7 +165,7 @@ def test_what_the_posterior_knows_by_heart_is_measured_and_said(world):
     assert found["honest"]["images"] == found["by heart"]["images"]
     # the mean over the bank one by one, with the weights that its images have in the world
     weights, total = world.counts[::2] / world.counts[::2].sum(), 0.0
-    where = random_places(tools.posterior, glimpses=2, seed=0, device=torch.device("cpu"))
+    where = random_locations(tools.posterior, glimpses=2, seed=0, device=torch.device("cpu"))
     exact = exact_design.ExactPosterior(world)
     for n, image in enumerate(bank):
         total += weights[n] * float(entropy(exact.log_probabilities(torch.from_numpy(image[None]), where[[n]]))[0, 0])
@@ -195,7 +195,7 @@ def test_confidence_asks_each_image_of_one_network_that_has_not_seen_it(task, to
     assert found["networks"] == K
     nothing = torch.zeros(1, 0, 2, dtype=torch.int64)
     prior = tools.completion.complete(torch.from_numpy(images[:1]), nothing, ids=[""])
-    where = random_places(tools.posterior, glimpses=T, seed=0, device=torch.device("cpu"))
+    where = random_locations(tools.posterior, glimpses=T, seed=0, device=torch.device("cpu"))
 
     def left(fold, picture, n):
         answer = tools.posterior.members[fold].log_probabilities(picture[None], where[[n]])

@@ -290,13 +290,13 @@ def _drawn(folder: Path) -> tuple[int, list[int]]:
 
 
 def _write_sources(task: Task, generator: Generator, folder: Path) -> None:
-    """For a bank of training images, the place of each one's source in `source_rows`."""
+    """For a bank of training images, the index of each one's source in `source_rows`."""
     if not isinstance(generator, TrainingImages):
         return
     rows = source_rows(task)
-    place = np.zeros(len(task.ids), np.int64)
-    place[rows] = np.arange(len(rows))
-    save_array(folder / SOURCES, place[generator.shown(_kept(*_drawn(folder)))])
+    index = np.zeros(len(task.ids), np.int64)
+    index[rows] = np.arange(len(rows))
+    save_array(folder / SOURCES, index[generator.shown(_kept(*_drawn(folder)))])
 
 
 def _has_sources(folder: Path, *, images: int) -> bool:

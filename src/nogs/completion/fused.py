@@ -82,7 +82,7 @@ def log_weights(
     group = max(1, _STACKED // (glimpses * factors[0][0].patches.nbytes))
     for first in range(0, len(query), group):
         few = slice(first, first + group)
-        own = [factor for places in factors[few] for factor in places]
+        own = [factor for image in factors[few] for factor in image]
         _launch(codes, own, query[few].flatten(0, 1), out[few], cut=cut, glimpses=glimpses, temperature=temperature)
     return out
 

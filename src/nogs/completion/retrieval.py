@@ -179,8 +179,8 @@ class Retrieval:
         images = self.bank.images
         if isinstance(images, ResidentImages):
             return images.pixels, rows
-        unique, place = torch.unique(rows, return_inverse=True)
-        return images.read(unique.cpu().numpy()).to(self.bank.device), place
+        unique, index = torch.unique(rows, return_inverse=True)
+        return images.read(unique.cpu().numpy()).to(self.bank.device), index
 
     def _join(self, parts: list[tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]]) -> Completions:
         number, device = self.config.kept, self.bank.device
@@ -191,14 +191,14 @@ class Retrieval:
         flipped = torch.zeros(shape, dtype=torch.bool, device=device)
         weights = torch.zeros(shape, device=device)
         pools, offset = [], 0
-        for b, (drawn, kept, counts, pool, place, _) in enumerate(parts):
+        for b, (drawn, kept, counts, pool, where, _) in enumerate(parts):
             n = len(kept)
             rows[b, :n], flipped[b, :n] = drawn.rows[kept], drawn.flipped[kept]
             weights[b, :n] = counts / number
             if shared:
-                index[b, :n] = place[kept]
+                index[b, :n] = where[kept]
                 continue
-            needed, inside = torch.unique(place[kept], return_inverse=True)
+            needed, inside = torch.unique(where[kept], return_inverse=True)
             index[b, :n] = inside + offset
             pools.append(pool[needed])
             offset += len(needed)
@@ -215,7 +215,7 @@ class Retrieval:
         )
 
     def _sources(self, rows: Tensor) -> Tensor | None:
-        """Sources of these rows of the bank; -1 where a place is not used."""
+        """Sources of these rows of the bank; -1 where an entry is not used."""
         known = self.bank.sources
         return None if known is None else torch.where(rows >= 0, known[rows.clamp(min=0)], -1)
 

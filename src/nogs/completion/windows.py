@@ -13,13 +13,13 @@ __all__ = ["Factor", "Window", "window"]
 
 @dataclass(frozen=True)
 class Window:
-    """A region (top-left pixel, height and width) and, for each shift, the glimpse's place in it, or None outside."""
+    """A region (top-left pixel, height and width) and, for each shift, the glimpse's offset in it, or None outside."""
 
     row: int
     column: int
     height: int
     width: int
-    places: tuple[tuple[int, int] | None, ...]
+    offsets: tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def window(pixel: tuple[int, int], shifts: Sequence[tuple[int, int]], *, glimpse
     """The region around a glimpse at `pixel` that holds every shift of it that stays inside an image of `size`.
 
     Its height and width are the same for every pixel: at a border it is moved inwards, and shifts that would leave the
-    image have no place.
+    image have no offset.
     """
     sides, corners = [], []
     for axis in range(2):
@@ -46,8 +46,8 @@ def window(pixel: tuple[int, int], shifts: Sequence[tuple[int, int]], *, glimpse
         side = min(glimpse + last - first, size[axis])
         sides.append(side)
         corners.append(min(max(pixel[axis] + first, 0), size[axis] - side))
-    places: list[tuple[int, int] | None] = []
+    offsets: list[tuple[int, int] | None] = []
     for shift in shifts:
         inside = all(0 <= pixel[axis] + shift[axis] <= size[axis] - glimpse for axis in range(2))
-        places.append((pixel[0] + shift[0] - corners[0], pixel[1] + shift[1] - corners[1]) if inside else None)
-    return Window(corners[0], corners[1], sides[0], sides[1], tuple(places))
+        offsets.append((pixel[0] + shift[0] - corners[0], pixel[1] + shift[1] - corners[1]) if inside else None)
+    return Window(corners[0], corners[1], sides[0], sides[1], tuple(offsets))

@@ -19,7 +19,7 @@ from nogs.design.steps import Tools
 from nogs.posterior.protocol import Posterior, entropy, members
 from nogs.posterior.queries import fixed_pixels
 
-__all__ = ["MOST", "confidence", "evenly", "of_variables", "random_places", "sentence"]
+__all__ = ["MOST", "confidence", "evenly", "of_variables", "random_locations", "sentence"]
 
 MOST = 256
 """Images that are looked at, of the bank and of those to annotate."""
@@ -41,7 +41,7 @@ def confidence(tools: Tools, images: UInt8[np.ndarray, "n H W 3"], *, glimpses: 
     chosen = (found.weights[0] > 0).nonzero()[:, 0]
     chosen = chosen[evenly(len(chosen), MOST).to(device)]
     fold, index, flip = (part[0, chosen] for part in (found.folds(len(networks)), found.index, found.flipped))
-    where = random_places(posterior, glimpses=glimpses, seed=seed, device=device)
+    where = random_locations(posterior, glimpses=glimpses, seed=seed, device=device)
     banks = _asked(networks, fold, found.pool, where[: len(chosen)], index, flip)
     others = _asked(
         networks, rows % len(networks), own, where[: len(own)], rows, torch.zeros_like(rows, dtype=torch.bool)
@@ -53,7 +53,9 @@ def confidence(tools: Tools, images: UInt8[np.ndarray, "n H W 3"], *, glimpses: 
     }
 
 
-def random_places(posterior: Posterior, *, glimpses: int, seed: int, device: torch.device) -> Int64[Tensor, "MOST T 2"]:
+def random_locations(
+    posterior: Posterior, *, glimpses: int, seed: int, device: torch.device
+) -> Int64[Tensor, "MOST T 2"]:
     """T random locations of the grid for each image that is looked at."""
     return fixed_pixels(
         MOST,
@@ -67,7 +69,7 @@ def random_places(posterior: Posterior, *, glimpses: int, seed: int, device: tor
 
 
 def evenly(number: int, most: int) -> Int64[Tensor, " n"]:
-    """All of `number` places, or `most` of them at equal distances: they may be sorted by class."""
+    """All of `number` indices, or `most` of them at equal distances: they may be sorted by class."""
     return torch.linspace(0, number - 1, min(number, most), dtype=torch.float64).round().long()
 
 

@@ -1,8 +1,8 @@
 """Posterior entropies of algorithm 1, line 5, computed where they are asked for, in calls of one fixed shape, and kept.
 
 A call is always `batch` evaluations, whatever images, completions and candidates they belong to; the last ones are
-repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. Images that
-were looked at in the same places share the evaluations of the completions that they have in common. The K networks of a
+repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. Images with
+the same earlier locations share the evaluations of the completions that they have in common. The K networks of a
 cross-fitted posterior are asked in calls of their own, a K-th as large, each about completions whose source it has not
 seen.
 """
@@ -72,7 +72,7 @@ class Entropies:
         self.batch = max(1, batch // networks)
         columns = (completions.index, completions.rows, completions.flipped, completions.folds(networks))
         index, rows, flip, fold = (part.gather(1, order).flatten() for part in columns)
-        used = completions.weights.gather(1, order).flatten() > 0  # places that are not used stand for nothing
+        used = completions.weights.gather(1, order).flatten() > 0  # entries that are not used stand for nothing
         shown = torch.where(rows >= 0, rows, rows.amax() + 1 + index)
         own = torch.arange(number, device=device)
         history = _alike(pixels.flatten(1))
@@ -134,10 +134,10 @@ class Entropies:
         if listed:
             yield slice(start, len(evaluations))
 
-    def _ask(self, image: Int64[Tensor, " M"], place: Int64[Tensor, " M"], where: Int64[Tensor, " M"]) -> None:
+    def _ask(self, image: Int64[Tensor, " M"], completion: Int64[Tensor, " M"], where: Int64[Tensor, " M"]) -> None:
         """Ask about M triples (image, completion, candidate), what is the same in several of them once."""
         device, length = self.candidates.device, len(self.candidates)
-        query = self._query[(image * self._kept + place).to(device)]
+        query = self._query[(image * self._kept + completion).to(device)]
         pair, back = torch.unique(query * length + where.to(device), return_inverse=True)
         query, last = pair // length, self.candidates[pair % length]
         found = torch.empty(len(pair), len(self.objectives), device=device)
@@ -151,7 +151,7 @@ class Entropies:
             raise InputError("The posterior answers with NaN; its weights are ruined: train it again, or give another.")
         for some in torch.arange(len(image), device=image.device).split(_WRITTEN):
             known = found[back[some.to(device)]].to(self._table.device)
-            self._table[image[some], place[some], where[some]] = known
+            self._table[image[some], completion[some], where[some]] = known
         self.evaluations += len(pair)
 
     def _call(self, answers: Answers, query: Tensor, last: Tensor, to: Tensor, found: Tensor) -> None:
@@ -176,7 +176,7 @@ def _alike(rows: Int64[Tensor, "Q W"]) -> Int64[Tensor, " Q"]:
 
 
 def _firsts(numbers: Int64[Tensor, " Q"]) -> Int64[Tensor, " U"]:
-    """The first place of each number."""
+    """The index of each number's first occurrence."""
     order = numbers.argsort(stable=True)
     return order[numbers[order].diff(prepend=numbers.new_full((1,), -1)) > 0]
 
@@ -184,11 +184,11 @@ def _firsts(numbers: Int64[Tensor, " Q"]) -> Int64[Tensor, " U"]:
 def _listed(
     number: Int64[Tensor, "B L"], tried: Int64[Tensor, "B L"], images: Int64[Tensor, " b"]
 ) -> tuple[Int64[Tensor, " M"], Int64[Tensor, " M"], Int64[Tensor, " M"]]:
-    """For each candidate of some images its next `number` completions, one after the other: images, places, ..."""
+    """For each candidate of some images its next `number` completions, one after the other: images, completions, ..."""
     row, where = number[images].nonzero(as_tuple=True)
     image = images[row]
     each = number[image, where]
     ends = each.cumsum(0)
     entry = torch.repeat_interleave(each)
-    place = torch.arange(len(entry), device=entry.device) - (ends - each)[entry] + tried[image, where][entry]
-    return image[entry], place, where[entry]
+    completion = torch.arange(len(entry), device=entry.device) - (ends - each)[entry] + tried[image, where][entry]
+    return image[entry], completion, where[entry]

@@ -83,14 +83,14 @@ def conclude(
     """Try the winners on the completions that they were not tried on yet, and sum up what is known."""
     entropies.fill(torch.zeros_like(allowed).scatter(1, winner[:, None].to(allowed.device), True))
     estimates, errors, rivals, margins = [], [], [], []
-    for b, (place, used) in enumerate(zip(winner.tolist(), entropies.used)):
+    for b, (location, used) in enumerate(zip(winner.tolist(), entropies.used)):
         values, weights = entropies.values[b, :used], entropies.weights[b, :used]
-        found, error = estimate(values, weights, leader=place, most=entropies.most())
+        found, error = estimate(values, weights, leader=location, most=entropies.most())
         rest = torch.where(allowed[b].to(found.device), found, torch.nan)
-        rest[place] = torch.nan
-        rival = int(first_minimum(rest)) if (~rest.isnan()).any() else place
+        rest[location] = torch.nan
+        rival = int(first_minimum(rest)) if (~rest.isnan()).any() else location
         rivals.append(rival)
-        margins.append(_margin(values, weights, place, rival))
+        margins.append(_margin(values, weights, location, rival))
         estimates.append(found)
         errors.append(error)
     device = entropies.values.device

@@ -68,7 +68,7 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "S D"], plan: Sequence[Rows], *, first: Int[Tensor, " Q"] | None = None
     ) -> Float[Tensor, "_ D"]:
-        """With `first`, the place of each row's first token, only these are computed: all a last layer is asked for."""
+        """With `first`, the index of each row's first token, only these are computed: all a last layer is asked for."""
         width, normed = x.shape[-1], self.norm1(x)
         if first is None:
             queries, keys, values = self.qkv(normed).chunk(3, -1)
@@ -138,7 +138,7 @@ class GlimpseTokens(nn.Module):
         `groups` are (queries, glimpses), and `tokens` those of their glimpses one after the other.
         """
         each, width = tokens.shape[1:]
-        rows, plan, firsts, start, place, query = [], [], [], 0, 0, 0
+        rows, plan, firsts, start, token, query = [], [], [], 0, 0, 0
         for queries, glimpses in groups:
             part = tokens[start : start + queries * glimpses].reshape(queries, glimpses * each, width)
             prior = self.prior.to(part.dtype).expand(queries, 1, width)
@@ -146,8 +146,8 @@ class GlimpseTokens(nn.Module):
             seen = observed[query : query + queries, :glimpses].repeat_interleave(each, 1)
             seen, length = torch.cat([seen.new_ones(queries, 1), seen], 1), 1 + glimpses * each
             plan.append(plan_rows(queries, length, seen=seen, device=tokens.device))
-            firsts.append(place + length * torch.arange(queries, device=tokens.device))
-            start, place, query = start + queries * glimpses, place + queries * length, query + queries
+            firsts.append(token + length * torch.arange(queries, device=tokens.device))
+            start, token, query = start + queries * glimpses, token + queries * length, query + queries
         x, first = torch.cat(rows), torch.cat(firsts)
         for n, block in enumerate(self.blocks):
             x = block(x, plan, first=first if n == len(self.blocks) - 1 else None)
