@@ -299,12 +299,6 @@ def test_time_of_a_generator_is_that_of_encoding_its_images_too(monkeypatch):
     assert seconds == pytest.approx(100 + 2 * images / batch + (1 + 10) * found.bank.count / made)
 
 
-def test_a_limit_of_time_that_is_not_set_is_not_noted(finished):
-    noted = read_json(finished[0] / "run.json")["bank"]  # as in runs from before there was one
-    assert "bank.trained.iterations" in noted
-    assert "bank.trained.seconds" not in noted
-
-
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(2, "a few seconds"), (41, "50 s"), (200, "3 minutes"), (9000, "2.5 hours")],

@@ -187,7 +187,7 @@ def test_cross_fitted_posterior_annotates_the_same_bytes_with_one_and_two_worker
     capsys.readouterr()
     given = ["--posterior", str(file), "--bank", str(tmp_path / "bank")]
     assert annotate(place, tmp_path / "refused", *given, *short) == 2
-    assert "does not say which training images it shows" in capsys.readouterr().err
+    assert "sources.npy is missing, and a cross-fitted posterior needs it" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()
 
 
