@@ -13,7 +13,6 @@ speed      annotates --images images with each of --searches, block by block, an
 agreement  fills the whole grid for --judged images, step by step along the grid's own choices, and runs every variant
            of `race` and of `coarse-to-fine` on those numbers: the share of evaluations that it would have asked for,
            and the regret of its choice.
-earlier    with it, what changes when earlier glimpses are read in the image (design.earlier); twice the evaluations.
 
 They stop after --seconds, all in all; the file is written anew after every row, so that nothing is lost.
 """
@@ -45,7 +44,7 @@ from nogs.runtime.streams import key
 from posterior import synthetic_task
 from provenance import provenance
 
-PARTS = ("speed", "agreement", "earlier")
+PARTS = ("speed", "agreement")
 VARIANTS = {
     "race": lambda: Race(),
     "race, confidence 0.99": lambda: Race(confidence=0.99),
@@ -106,7 +105,7 @@ class Replayed:
     def __init__(self, entropies: Entropies):
         self._full, self._most = entropies.values, entropies.most()
         self.weights, self.used, self.candidates = entropies.weights, entropies.used, entropies.candidates
-        self.posterior, self.shape = SimpleNamespace(grid=entropies.posterior.grid), entropies.shape
+        self.posterior = SimpleNamespace(grid=entropies.posterior.grid)
         self.values = torch.full_like(self._full, torch.nan)
         self.tried = torch.zeros_like(entropies.tried)
         self.evaluations = 0
@@ -239,8 +238,8 @@ class Bench:
             self.options.out.parent.mkdir(parents=True, exist_ok=True)
             self.options.out.write_text(json.dumps(self.result, indent=2) + "\n")
 
-    def speed(self, search: str, earlier: str) -> None:
-        config = self.design.model_copy(update={"search": search, "earlier": earlier})
+    def speed(self, search: str) -> None:
+        config = self.design.model_copy(update={"search": search})
         timed = Timed(self.retrieval, self.device)
         tools, number = self.tools(timed), len(self.ids[: self.options.images])
         common = {"config": config, "glimpses": self.glimpses, "attribute": self.column, "seed": self.recipe.seed}
@@ -255,7 +254,7 @@ class Bench:
             spent += annotate_images(tools, self.images[some], self.ids[some], first=first, **common).evaluations
             done, seconds = some.stop, clock(self.device) - began
             row = {
-                "name": f"{search}, earlier {earlier}",
+                "name": search,
                 "design": config.model_dump(mode="json"),
                 "images": done,
                 "seconds": round(seconds, 3),
@@ -287,8 +286,7 @@ class Bench:
         first = first_step(self.tools(), self.images[0], config=self.design)
         variables = objective(self.posterior.space, self.column)
         start = int(first.map.estimate[list(variables)].sum(0).argmin())
-        earlier = "earlier" in self.options.parts
-        found = {name: [] for name in (*VARIANTS, *(["grid, earlier image"] if earlier else []))}
+        found = {name: [] for name in VARIANTS}
         for at in range(0, number, self.options.together):
             some = slice(at, min(at + self.options.together, number))
             chosen = torch.full((some.stop - at, 1), start, device=self.device)
@@ -299,35 +297,24 @@ class Bench:
                 completions = self.retrieval.complete(pictures[some], pixels.cpu(), ids=ids[some])
                 streams = [key(self.recipe.seed, "design/order", id, t) for id in ids[some]]
                 order = torch.stack([random_order(w, key=k) for w, k in zip(completions.weights, streams)])
-                made = [
-                    Entropies(
-                        self.posterior, completions, pixels, objectives=[variables], order=order, images=images,
-                        batch=self.design.batch_on(self.device.type),
-                    )
-                    for images in (None, *([pictures[some]] if earlier else []))
-                ]  # fmt: skip
+                entropies = Entropies(
+                    self.posterior, completions, pixels, objectives=[variables], order=order,
+                    batch=self.design.batch_on(self.device.type),
+                )  # fmt: skip
                 allowed = torch.ones(len(chosen), len(self.task.grid), dtype=torch.bool, device=self.device)
-                locations, seconds = [], []
-                for entropies in made:
-                    began = clock(self.device)
-                    locations.append(GridSearch().search(entropies, allowed).location)
-                    seconds.append(clock(self.device) - began)
-                full = means(made[0], allowed)
-                if earlier:
-                    other = [regret(full, locations[1]), seconds[1] / seconds[0]]
-                    away = (means(made[1], allowed) - full).abs().mean(1)
-                    found["grid, earlier image"].append((t, *other, len(chosen), away.tolist()))
+                location = GridSearch().search(entropies, allowed).location
+                full = means(entropies, allowed)
                 for name, variant in VARIANTS.items():
-                    replayed = Replayed(made[0])
+                    replayed = Replayed(entropies)
                     choice = variant().search(replayed, allowed)
-                    share = replayed.evaluations / int(made[0].tried.sum())
-                    found[name].append((t, regret(full, choice.location), share, len(chosen), None))
-                chosen = torch.cat([chosen, locations[0][:, None]], 1)
-                self._note_agreement(found, full, completions)
+                    share = replayed.evaluations / int(entropies.tried.sum())
+                    found[name].append((t, regret(full, choice.location), share, len(chosen)))
+                chosen = torch.cat([chosen, location[:, None]], 1)
+                self._note_agreement(found)
         for row in self.result["agreement"]:
             print(json.dumps({name: value for name, value in row.items() if name != "by_step"}), flush=True)
 
-    def _note_agreement(self, found, full, completions) -> None:
+    def _note_agreement(self, found) -> None:
         self.result["agreement"] = []
         for name, entries in found.items():
             regrets = np.concatenate([entry[1] for entry in entries])
@@ -345,9 +332,6 @@ class Bench:
                     for t in sorted({entry[0] for entry in entries})
                 },
             }
-            if name == "grid, earlier image":
-                row["time_against_earlier_completion"] = row.pop("share_of_grid")
-                row["mean_difference_of_epe"] = round(float(np.mean([x for e in entries for x in e[4]])), 5)
             self.note("agreement", row)
 
 
@@ -381,7 +365,6 @@ def main() -> None:
     parser.add_argument(
         "--searches", nargs="+", default=["race"], choices=["grid", "race", "coarse-to-fine", "bayesopt"]
     )
-    parser.add_argument("--earlier", nargs="+", default=["completion"], choices=["completion", "image"])
     parser.add_argument("--stride", type=int, help="instead of the recipe's")
     parser.add_argument("--share", type=float, help="instead of the recipe's")
     parser.add_argument("--seconds", type=float, default=600, help="stop after so many, all in all")
@@ -392,8 +375,7 @@ def main() -> None:
     bench.design = bench.design.model_copy(update={name: value for name, value in changed.items() if value is not None})
     if "speed" in options.parts:
         for search in options.searches:
-            for earlier in options.earlier:
-                bench.speed(search, earlier)
+            bench.speed(search)
     if "agreement" in options.parts:
         bench.agreement()
 

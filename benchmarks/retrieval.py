@@ -193,7 +193,7 @@ def plain_distances(
     rebuilt = rebuilt.reshape(-1, region.height, region.width, 3)
     target = y.reshape(glimpse, glimpse, 3)
     distances = []
-    for place in region.places:
+    for place in region.offsets:
         assert place is not None
         r, c = place
         distances.append((rebuilt[:, r : r + glimpse, c : c + glimpse] - target).square().sum((1, 2, 3)))

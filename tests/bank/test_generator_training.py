@@ -11,9 +11,7 @@ from nogs.bank.generators.training import STATE, train_generator
 from nogs.data import DataConfig, load_task
 from nogs.runtime.files import load_tensors
 
-TINY = TrainedConfig(
-    latent_channels=2, autoencoder_width=8, autoencoder_iterations=5, width=32, depth=1, iterations=7, batch=8, steps=2
-)
+TINY = TrainedConfig(autoencoder_width=8, autoencoder_iterations=5, width=32, depth=1, iterations=7, batch=8, steps=2)
 
 
 @pytest.fixture(scope="module")

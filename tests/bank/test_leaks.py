@@ -67,9 +67,7 @@ def test_different_images_are_no_duplicates(task):
 
 
 def test_a_generator_trained_on_a_held_out_image_is_refused(task, tmp_path):
-    config = TrainedConfig(
-        latent_channels=2, autoencoder_width=8, autoencoder_iterations=1, width=32, depth=1, iterations=1, batch=8
-    )
+    config = TrainedConfig(autoencoder_width=8, autoencoder_iterations=1, width=32, depth=1, iterations=1, batch=8)
     leaky = task.rows([*task.splits["posterior"][:10], task.splits["annotate"][0]])
     with pytest.raises(InputError, match="held out, such as '0'"):
         train_generator(task, leaky, config=config)

@@ -13,7 +13,6 @@ from nogs.runtime.errors import InputError
 
 SIZE = 16
 TINY = TrainedConfig(
-    latent_channels=4,
     autoencoder_width=16,
     autoencoder_iterations=250,
     width=64,

@@ -11,11 +11,9 @@ import torch
 
 import cluster
 import miniature
-from nogs.bank import load_bank
 from nogs.cli import main
 from nogs.data import load_task
 from nogs.design.baselines import others
-from nogs.design.tools import source_labels
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import halved, load_posterior, save_posterior
 from nogs.recipes import recipe as read_recipe
@@ -189,7 +187,7 @@ def test_cross_fitted_posterior_annotates_the_same_bytes_with_one_and_two_worker
     capsys.readouterr()
     given = ["--posterior", str(file), "--bank", str(tmp_path / "bank")]
     assert annotate(place, tmp_path / "refused", *given, *short) == 2
-    assert "does not say which training images it shows" in capsys.readouterr().err
+    assert "sources.npy is missing, and a cross-fitted posterior needs it" in capsys.readouterr().err
     assert not (tmp_path / "refused").exists()
 
 
@@ -297,32 +295,6 @@ def test_mistake_is_one_sentence_and_nothing_is_written(place, tmp_path, capsys,
     assert annotate(place, tmp_path / "run", *extra) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_labels_of_the_bank_count_where_asked_for(place, tmp_path, capsys):
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    assert annotate(place, ours) == annotate(place, theirs, "--design.label-share", "1") == 0
-    first = [load_tensors(out / "sequences" / "first.safetensors")[0]["estimate"] for out in (ours, theirs)]
-    assert not torch.allclose(*first)
-    assert annotate(place, ours, "--design.label-share", "1") == 2
-    recipe = read_recipe(place / "tiny.yaml")
-    task = load_task(recipe.data, data=place / "data", cache=place / "cache")
-    labels = source_labels(task, bank=place / "made" / "bank")
-    made = load_bank(place / "made" / "bank", device="cpu")
-    assert int(made.sources.max()) >= len(task.splits["posterior"])  # some images train no posterior
-    train = task.rows("train")
-    for picture, source in zip(made.images.read(np.arange(20)).numpy(), made.sources.tolist()):
-        (same,) = [row for row in train if (task.images[row] == picture).all()]
-        np.testing.assert_array_equal(labels[source], task.labels[same])
-    bank = tmp_path / "bank"
-    shutil.copytree(place / "made" / "bank", bank)
-    capsys.readouterr()
-    np.save(bank / "sources.npy", np.where(np.arange(len(made)) == 7, -1, made.sources.numpy()))
-    assert annotate(place, tmp_path / "none", "--design.label-share", "1", "--bank", str(bank)) == 2
-    assert "does not say of all its images which training image they show" in capsys.readouterr().err
-    (bank / "sources.npy").unlink()
-    assert annotate(place, tmp_path / "none", "--design.label-share", "1", "--bank", str(bank)) == 2
-    assert "would have to show training images of these data and splits" in capsys.readouterr().err
 
 
 def test_attributes_are_asked_for_and_checked(place, tmp_path, capsys):

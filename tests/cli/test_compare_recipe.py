@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import miniature
 from nogs.attention.methods import METHODS
@@ -20,7 +19,6 @@ from nogs.data import load_task
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import save_posterior
 from nogs.recipes import recipe
-from nogs.runtime.files import load_tensors
 from nogs.sequences import Sequences, load, save
 from nogs.supervision import Heuristic, save_heuristic
 
@@ -332,23 +330,6 @@ def test_map_of_another_bank_is_refused(birds, tmp_path, capsys):
     command = ["compare", *given(birds, "--device", "cpu", "--out", str(tmp_path / "run"), "--methods", "ps-h1")]
     command += ["--posterior", str(birds / "posterior.safetensors"), "--bank", str(tmp_path / "bank")]
     assert "holds a map that was made with another bank than this command would use" in refused(command, capsys)
-
-
-def test_heuristic_is_of_the_entropy_whatever_the_share_of_labels(birds, tmp_path):
-    """With a bank that has no labels at all, for which an annotation with labels is refused."""
-    flags = ["--bank.generator", "folder", "--bank.count", "20", "--bank.components", "4", "--bank.duplicate-rms", "0"]
-    source = ["--source", str(birds / "pictures"), "--device", "cpu", "--out", str(tmp_path / "run")]
-    rng = np.random.default_rng(0)
-    (birds / "pictures").mkdir()
-    for n in range(20):
-        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(birds / "pictures" / f"{n}.png")
-    assert main(["bank", "build", *given(birds, *flags, *source)]) == 0
-    command = ["sequences", "heuristic", *given(birds, "--device", "cpu", "--bank", str(tmp_path / "run"))]
-    command += ["--posterior", str(birds / "posterior.safetensors"), "--completion.kept", "8"]
-    for share in ("0", "0.5"):
-        assert main([*command, "--design.label-share", share, "--out", str(tmp_path / share)]) == 0
-    maps = [load_tensors(tmp_path / share / "heuristic.safetensors")[0]["estimate"] for share in ("0", "0.5")]
-    assert torch.equal(*maps)
 
 
 def test_methods_of_a_task_without_pretraining(tmp_path, capsys):

@@ -103,7 +103,7 @@ def test_windows_hold_every_shift_inside_the_image(pixel):
     assert (region.height, region.width) == (8, 8)
     assert 0 <= region.row <= 12 - 8
     assert 0 <= region.column <= 14 - 8
-    for (down, right), place in zip(NINE, region.places):
+    for (down, right), place in zip(NINE, region.offsets):
         r, c = pixel[0] + down, pixel[1] + right
         if place is None:
             assert not (0 <= r <= 8 and 0 <= c <= 10)

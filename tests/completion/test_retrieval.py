@@ -15,7 +15,7 @@ from nogs.runtime.errors import InputError
 from small_banks import bank as small_bank
 from small_banks import normalised, pictures, rebuilt, slow_log_likelihood
 
-PLAIN = {"proposal_reach": 0, "exact_reach": 0, "temperatures": (30.0, 20.0, 12.0), "variance_kept": 1.0}
+PLAIN = {"proposal_reach": 0, "exact_reach": 0, "temperatures": (30.0, 20.0, 12.0)}
 PIXELS = torch.tensor([[0, 0], [4, 7], [8, 10]])
 
 
@@ -42,8 +42,7 @@ def frequencies(retrieval, image, pixels, *, repeats):
     return out.numpy() / repeats
 
 
-@pytest.mark.parametrize("query", ["reconstruction", "glimpses"])
-def test_drawn_often_enough_every_image_has_the_weight_of_its_likelihood(bank, query):
+def test_drawn_often_enough_every_image_has_the_weight_of_its_likelihood(bank):
     """The slow truth: exp(log p) over all images and mirror images, normalised. The proposal must not bias it."""
     image = pictures(1, seed=70)[0]
     glimpses = np.stack([image[r : r + 4, c : c + 4] for r, c in PIXELS.tolist()])
@@ -52,7 +51,7 @@ def test_drawn_often_enough_every_image_has_the_weight_of_its_likelihood(bank, q
     )
     truth = np.exp(slow - slow.max())
     truth /= truth.sum()
-    config = CompletionConfig(drawn=400, kept=100, query=query, **PLAIN)
+    config = CompletionConfig(drawn=400, kept=100, **PLAIN)
     found = frequencies(Retrieval(bank, config=config, glimpse=4), torch.from_numpy(image), PIXELS, repeats=60)
     assert 0.5 * np.abs(found - truth).sum() < 0.08
     assert np.corrcoef(found.ravel(), truth.ravel())[0, 1] > 0.99
@@ -102,7 +101,7 @@ def test_completions_are_unique_weighted_and_reported_with_their_pixels(bank):
 
 
 def test_outcome_depends_on_seed_id_and_step_and_not_on_the_batch(bank):
-    config = CompletionConfig(drawn=100, kept=30, temperatures=(20.0,), variance_kept=0.99, exact_reach=2)
+    config = CompletionConfig(drawn=100, kept=30, temperatures=(20.0,), exact_reach=2)
     retrieval = Retrieval(bank, config=config, glimpse=4, seed=1)
     images = queries(3)
     together = retrieval.complete(images, places(3), ids=["a", "b", "c"])
@@ -245,3 +244,10 @@ def test_temperature_stays_where_enough_completions_count_already(bank):
     least = float(low.effective.min()) * 0.99
     again = Retrieval(bank, config=config.model_copy(update={"least_effective": least}), glimpse=4)
     assert torch.equal(again.complete(queries(), places(), ids=["a", "b"]).weights, low.weights)
+
+
+@pytest.mark.parametrize(("reach", "steps"), [(0, [0]), (1, [0]), (2, [-2, 0, 2]), (5, [-4, -2, 0, 2, 4])])
+def test_every_second_shift_of_the_proposal_is_tried_and_none_at_all_is_one_of_them(reach, steps):
+    found = CompletionConfig(proposal_reach=reach, exact_reach=1)
+    assert found.proposal_shifts == [(row, column) for row in steps for column in steps]
+    assert found.exact_shifts == [(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1)]

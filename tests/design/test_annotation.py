@@ -125,7 +125,7 @@ def _noting(worked):
     [
         ({"images": 3}, "images = 14, not 3"),
         ({"search": "grid"}, "design.search = 'race', not 'grid'"),
-        ({"confidence": 0.9}, "design.confidence = 0.95, not 0.9"),
+        ({"growth": 2.0}, "design.growth = 1.5, not 2.0"),
     ],
 )
 def test_another_recipe_is_refused_the_folder(expected, change, named):

@@ -9,14 +9,13 @@ import torch
 import exact_design
 from nogs.bank import BankConfig, build_bank, load_bank
 from nogs.completion import CompletionConfig, Completions, Retrieval
-from nogs.design.confidence import confidence, evenly, of_variables, random_places, sentence
+from nogs.design.confidence import confidence, evenly, of_variables, random_locations, sentence
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies
 from nogs.design.steps import Tools, annotate_images, first_step
-from nogs.design.tools import bank_mark, check_sources
+from nogs.design.tools import check_sources
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.crossfit import CrossFitted, fold_task
-from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.crossfit import fold_task
 from nogs.posterior.protocol import entropy
 from nogs.posterior.training import train_posterior
 from nogs.runtime.errors import InputError
@@ -52,8 +51,10 @@ def tools(task, tmp_path_factory):
     folder = tmp_path_factory.mktemp("crossfit")
     posterior = train_posterior(task, config=CONFIG, glimpses=T, folder=folder / "posterior", device="cpu")
     # every image of this world is among the held-out ones as well
-    fields = BankConfig(generator="training-images", count=1500, components=8, duplicate_rms=0, shift=0, colour=0)
-    build_bank(task, config=fields, folder=folder / "bank", device="cpu")
+    fields = BankConfig(generator="training-images", count=1500, components=8, duplicate_rms=0, shift=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nogs.bank.generators.pictures.COLOUR", 0)
+        build_bank(task, config=fields, folder=folder / "bank", device="cpu")
     bank = load_bank(folder / "bank", device="cpu")
     config = CompletionConfig(drawn=60, kept=30, prior=30, proposal_reach=0, exact_reach=0, flips=True)
     return Tools(posterior, Retrieval(bank, config=config, glimpse=task.grid.glimpse), torch.device("cpu"))
@@ -71,12 +72,11 @@ def slowly(member, picture, pixels, location):
     return float(entropy(member.log_probabilities(picture[None], where))[0, 0])
 
 
-@pytest.mark.parametrize("true", [False, True])
-def test_every_completion_is_asked_of_the_network_that_has_not_seen_its_source(task, tools, true):
+def test_every_completion_is_asked_of_the_network_that_has_not_seen_its_source(task, tools):
     rows = task.rows(task.splits["annotate"][:300:100])
     images, pixels = torch.from_numpy(task.images[rows]), task.grid.pixels[torch.tensor([[0, 4], [4, 2], [8, 1]])]
     found = tools.completion.complete(images, pixels, ids=["a", "b", "c"])
-    entropies = Entropies(tools.posterior, found, pixels, objectives=[(0,)], batch=64, images=images if true else None)
+    entropies = Entropies(tools.posterior, found, pixels, objectives=[(0,)], batch=64)
     entropies.fill(torch.ones(3, len(task.grid), dtype=torch.bool))
     order = torch.argsort((found.weights == 0).to(torch.uint8), dim=1, stable=True)
     members, asked = tools.posterior.members, set()
@@ -95,10 +95,6 @@ def test_every_completion_is_asked_of_the_network_that_has_not_seen_its_source(t
                 (fold,) = [k for k in range(K) if source in trained_without(task, k)]
             asked.add((fold, rank < len(task.splits["posterior"])))
             picture = picture.flip(1) if found.flipped[b, n] else picture
-            if true:
-                picture = picture.clone()
-                for row, column in pixels[b].tolist():
-                    picture[row : row + 4, column : column + 4] = images[b, row : row + 4, column : column + 4]
             for location in range(len(task.grid)):
                 expected = slowly(members[fold], picture, pixels[b], task.grid.pixels[location])
                 assert float(entropies.values[b, place, location]) == pytest.approx(expected, abs=2e-5)
@@ -169,7 +165,7 @@ def test_what_the_posterior_knows_by_heart_is_measured_and_said(world):
     assert found["honest"]["images"] == found["by heart"]["images"]
     # the mean over the bank one by one, with the weights that its images have in the world
     weights, total = world.counts[::2] / world.counts[::2].sum(), 0.0
-    where = random_places(tools.posterior, glimpses=2, seed=0, device=torch.device("cpu"))
+    where = random_locations(tools.posterior, glimpses=2, seed=0, device=torch.device("cpu"))
     exact = exact_design.ExactPosterior(world)
     for n, image in enumerate(bank):
         total += weights[n] * float(entropy(exact.log_probabilities(torch.from_numpy(image[None]), where[[n]]))[0, 0])
@@ -199,7 +195,7 @@ def test_confidence_asks_each_image_of_one_network_that_has_not_seen_it(task, to
     assert found["networks"] == K
     nothing = torch.zeros(1, 0, 2, dtype=torch.int64)
     prior = tools.completion.complete(torch.from_numpy(images[:1]), nothing, ids=[""])
-    where = random_places(tools.posterior, glimpses=T, seed=0, device=torch.device("cpu"))
+    where = random_locations(tools.posterior, glimpses=T, seed=0, device=torch.device("cpu"))
 
     def left(fold, picture, n):
         answer = tools.posterior.members[fold].log_probabilities(picture[None], where[[n]])
@@ -232,40 +228,21 @@ def test_bank_that_does_not_say_what_it_shows_is_refused(task, tools, tmp_path):
         check_sources(tools.posterior, bank=tmp_path)
     write_json(tmp_path / "done.json", about)
     (tmp_path / "sources.npy").unlink()
-    with pytest.raises(InputError, match=r"does not say which training images it shows, .* once more, which adds this"):
+    with pytest.raises(InputError, match=r"sources.npy is missing, .* once more, which writes this file again"):
         check_sources(tools.posterior, bank=tmp_path)
     check_sources(tools.posterior.members[0], bank=tmp_path)
     write_json(tmp_path / "done.json", {**about, "generator": "digits"})
     check_sources(tools.posterior, bank=tmp_path)
 
 
-def test_what_a_bank_shows_counts_where_it_is_asked_for(task, tools, tmp_path):
-    fields = BankConfig(generator="training-images", count=400, components=8, duplicate_rms=0)
-    build_bank(task, config=fields, folder=tmp_path, device="cpu")
-    single, crossed = tools.posterior.members[0], tools.posterior
-    plain, sources = read_json(tmp_path / "done.json")["fingerprint"], np.load(tmp_path / "sources.npy")
-
-    def marks(task):
-        asked = ((single, False), (single, True), (crossed, False))
-        return [bank_mark(tmp_path, task=task, posterior=one, labelled=labelled) for one, labelled in asked]
-
-    assert sources.max() >= len(task.splits["posterior"])
-    first, *others = marks(task)
-    assert first == plain not in others
-    trained = tuple(id for id in task.splits["train"] if id not in task.splits["annotate"])
-    everything = {**task.splits, "posterior": trained}
-    assert marks(replace(task, splits=everything)) == [plain] * 3  # ranks among these have always been told
-    np.save(tmp_path / "sources.npy", sources[::-1].copy())
-    assert marks(task)[0] == plain
-    assert not set(marks(task)[1:]) & set(others)
-
-
 def test_a_posterior_of_somebodys_own_is_asked_as_before(world):
-    """Members need not be able to prepare anything."""
+    """Members need not be able to prepare anything, and what joins them need not be a class of ours."""
     exact = exact_design.ExactPosterior(world)
-    architecture = Architecture.of(CONFIG, task=world.task(), glimpses=T)
-    together = CrossFitted([NetworkPosterior(architecture.build(), architecture, precision="float32")])
-    together.members = [exact, exact]
+
+    class Together(exact_design.ExactPosterior):
+        members, splits = (exact, exact), None
+
+    together = Together(world)
     found = exact_design.ExactCompletion(world).complete(
         torch.from_numpy(world.images[:1]), torch.zeros(1, 0, 2, dtype=torch.int64), ids=["a"]
     )

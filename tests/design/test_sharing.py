@@ -43,7 +43,7 @@ class Kept:
 @pytest.fixture(params=["images", "seeds"])
 def files(request, tmp_path):
     task = load_task(DATA)
-    config = BankConfig(generator="digits", count=70, components=8, keep=request.param, shard_mib=1)
+    config = BankConfig(generator="digits", count=70, components=8, keep=request.param)
     build_bank(task, config=config, folder=tmp_path / "bank", device="cpu")
     architecture = Architecture.of(PosteriorConfig(width=16, layers=1, heads=2), task=task, glimpses=3)
     posterior = NetworkPosterior(architecture.build(), architecture, precision="float32")

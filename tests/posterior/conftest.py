@@ -15,6 +15,11 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def every_validation_is_saved(monkeypatch):
+    monkeypatch.setattr("nogs.posterior.trainer.SAVE_SECONDS", 0.0)
+
+
 @pytest.fixture(scope="session")
 def world():
     return worlds.pointer_world()

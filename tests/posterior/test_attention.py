@@ -40,12 +40,3 @@ def test_rows_that_share_a_tile_see_only_themselves(monkeypatch, tile, first):
     queries, keys, values, expected = (torch.cat(each) for each in zip(*parts))
     found = attend(queries, keys, values, plan, heads=HEADS, first=first)
     torch.testing.assert_close(found, expected)
-
-
-def test_rows_without_a_mask_see_all_of_themselves(monkeypatch):
-    monkeypatch.setitem(attention.TILE, "cpu", 8)
-    q, k, v = torch.randn(3, 24, WIDTH, generator=torch.Generator().manual_seed(0))
-    plan = [plan_rows(8, 3, seen=None, device=CPU)]
-    assert plan[0].together == 2
-    found = attend(q, k, v, plan, heads=HEADS, first=False)
-    torch.testing.assert_close(found, slow(q, k, v, torch.ones(8, 3), 3, False))

@@ -19,7 +19,7 @@ GRID = Grid.spaced(image=(36, 40), glimpse=8, spacing=4)
 HEAD = Head(LabelSpace("categorical", ("a", "b", "c")), attributes=2)
 CONFIGS = {
     "linear": PosteriorConfig(width=32, layers=2, heads=4),
-    "glimpse layers": PosteriorConfig(width=32, layers=2, glimpse_layers=1, heads=4, token=8),
+    "one token": PosteriorConfig(width=32, layers=2, heads=4, token=8),
     "conv": PosteriorConfig(width=32, layers=1, heads=2, stem="conv"),
     "vgg": PosteriorConfig(width=32, layers=1, heads=2, stem="vgg", stem_layers=3),
     "cnn": PosteriorConfig(kind="cnn", backbone="resnet18"),
@@ -343,7 +343,7 @@ from nogs.posterior.queries import strata
 
 torch.set_num_threads(1)
 grid, head = Grid.spaced(image=36, glimpse=8, spacing=4), Head(LabelSpace("categorical", ("a", "b")))
-for fields in ({"width": 32, "layers": 2, "glimpse_layers": 1}, {"kind": "cnn", "backbone": "resnet18"}):
+for fields in ({"width": 32, "layers": 2}, {"kind": "cnn", "backbone": "resnet18"}):
     network = Architecture(PosteriorConfig(**fields), grid, 3, head).build().eval()
     images = torch.randint(0, 256, (8, 36, 36, 3), dtype=torch.uint8)
     pixels, index = torch.randint(0, 28, (8, 3, 2)), torch.arange(8)

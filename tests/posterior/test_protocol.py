@@ -72,10 +72,10 @@ def test_losses_are_summed_over_label_and_attributes():
     head = Head(LabelSpace("categorical", ("a", "b")), attributes=3)
     logits, targets = torch.randn(4, 5), torch.rand(4, 3)
     labels = torch.tensor([[0], [1], [1], [0]])
-    found = head.losses(logits, labels, targets, attribute_weight=2.0)
+    found = head.losses(logits, labels, targets)
     p = torch.sigmoid(logits[:, 2:])
     auxiliary = -(targets * p.log() + (1 - targets) * (1 - p).log()).mean(1)
-    expected = -torch.log_softmax(logits[:, :2], -1)[torch.arange(4), labels[:, 0]] + 2 * auxiliary
+    expected = -torch.log_softmax(logits[:, :2], -1)[torch.arange(4), labels[:, 0]] + auxiliary
     torch.testing.assert_close(found, expected)
     assert head.log_probabilities(logits).shape == (4, 1, 2)
 

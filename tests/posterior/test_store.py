@@ -16,7 +16,7 @@ from nogs.runtime.files import load_tensors, save_tensors
 from real_data import real_data
 
 CONFIGS = {
-    "tokens": PosteriorConfig(width=16, layers=2, heads=2, glimpse_layers=1, stem="conv", learning_rate=0.5),
+    "tokens": PosteriorConfig(width=16, layers=2, heads=2, stem="conv", learning_rate=0.5),
     "cnn": PosteriorConfig(kind="cnn", backbone="resnet18"),
 }
 

@@ -10,7 +10,7 @@ from nogs.data.augment import AugmentConfig
 from nogs.glimpse.changes import changed
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.crossfit import CrossFitted, fold_of, fold_task
-from nogs.posterior.inputs import telling_fields
+from nogs.posterior.inputs import training_fields
 from nogs.posterior.labels import Head
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.queries import fixed_pixels, strata
@@ -24,7 +24,7 @@ from nogs.runtime.metrics import read_metrics
 
 CPU = torch.device("cpu")
 T, K = 3, 3
-QUICK = PosteriorConfig(width=16, layers=1, heads=2, token=4, batch=32, iterations=6, validate_every=2, save_every=1)
+QUICK = PosteriorConfig(width=16, layers=1, heads=2, token=4, batch=32, iterations=6, validate_every=2)
 
 
 def made(task, number=K):
@@ -260,13 +260,13 @@ def test_interrupted_teaching_goes_on_to_the_same_bits(task, teacher, tmp_path, 
 
 def test_training_is_known_by_all_that_its_teachers_file_holds(task, teacher, tmp_path):
     config = QUICK.model_copy(update={"teacher": str(teacher), "folds": K})
-    before = telling_fields(config)
+    before = training_fields(config)
     assert before["teacher"] == file_digest(teacher)
     trained(task, tmp_path / "run", teacher, folds=K, iterations=2)
     other = made(task)
     with torch.no_grad():
         other.members[K - 1].network.head.weight.mul_(2)
     save_posterior(teacher, other, task=task, about={"task_fingerprint": task.fingerprint})
-    assert telling_fields(config) != before
+    assert training_fields(config) != before
     with pytest.raises(InputError, match="another recipe or other inputs"):
         trained(task, tmp_path / "run", teacher, folds=K, iterations=2)

@@ -10,7 +10,6 @@ import worlds
 from nogs.attention.comparison import Learned, compare
 from nogs.attention.network import Architecture, Networks
 from nogs.completion import Completions
-from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
 from nogs.glimpse import Grid
 from nogs.report import (
@@ -99,23 +98,10 @@ def test_walk_through_chooses_as_the_design_was_told_to():
     assert (np.abs(task.grid.pixels[free.chosen].numpy() - worlds.A) >= 4).any()
     crowded = walk_through(tools, task, id, task.grid.pixels[free.chosen][None].numpy() - 2, variables=(0,))
     assert (np.abs(task.grid.pixels[crowded.chosen].numpy() - crowded.pixels[0]) < 4).all()
-    config = DesignConfig(overlap=0)
-    apart = walk_through(tools, task, id, crowded.pixels, variables=(0,), config=config)
+    apart = walk_through(tools, task, id, crowded.pixels, variables=(0,), overlap=0)
     np.testing.assert_array_equal(apart.epe, crowded.epe)
     gaps = np.abs(task.grid.pixels.numpy() - crowded.pixels[0])
     assert apart.chosen == int(np.where((gaps >= 4).any(1), apart.epe, np.inf).argmin())
-
-
-def test_walk_through_chooses_from_the_shortlist():
-    world = worlds.pointer_world(spacing=2)
-    task, tools = world.task(), exact_design.tools(spacing=2)
-    id, pixels = task.splits["annotate"][7], np.array([worlds.A])
-    free = walk_through(tools, task, id, pixels, variables=(0,))
-    first, worst = np.ones(25), int(np.argmax(free.epe))
-    first[worst] = 0
-    config = DesignConfig(shortlist=1)
-    assert walk_through(tools, task, id, pixels, variables=(0,), config=config, first=first).chosen == worst
-    assert walk_through(tools, task, id, pixels, variables=(0,), config=config).chosen == free.chosen != worst
 
 
 def test_walk_through_stops_at_the_evaluations_it_may_take():

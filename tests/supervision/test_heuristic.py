@@ -117,7 +117,7 @@ def test_first_step_of_an_annotation_serves_as_the_map(tmp_path):
         return exact_design.tools(draws=40)
 
     first = first_of_task(
-        task, tmp_path / "first.safetensors", open_tools=tools, config=DesignConfig(batch=64), mark="m"
+        task, tmp_path / "first.safetensors", open_tools=tools, config=DesignConfig(batch=64), made_from="m"
     )
     found = load_heuristic(tmp_path, task=task)
     assert found.epe == pytest.approx(first.map.estimate.double().numpy())

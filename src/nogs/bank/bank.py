@@ -35,8 +35,8 @@ class Bank:
     codes: Float[Tensor, "N C"]
     about: dict[str, Any]
     sources: Int64[Tensor, " N"] | None = None
-    """Of a bank of training images: the place of each one's source in `source_rows`; None where images have no single
-    source, -1 where an earlier version did not tell."""
+    """Of a bank of training images: the index of each one's source in `source_rows`; None where images have no single
+    source."""
 
     def __len__(self) -> int:
         return len(self.codes)

@@ -19,7 +19,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from nogs.bank.bank import PCA_FILE, SOURCES, Bank, encode_bank, on_device, read_codes, read_sources, source_rows
-from nogs.bank.config import BankConfig, TrainedConfig, telling_fields
+from nogs.bank.config import SEED, BankConfig, TrainedConfig
 from nogs.bank.generators import Generator, make_generator
 from nogs.bank.generators.pictures import TrainingImages
 from nogs.bank.leaks import Duplicates, allowed_rows
@@ -37,6 +37,7 @@ from nogs.runtime.stage import Stage
 __all__ = ["GENERATOR", "SeededImages", "build_bank", "load_bank", "read_about"]
 
 GENERATOR = "generator.safetensors"
+SHARD = 256 << 20  # bytes of a file of images
 _PROBED = 8  # images kept of a bank of numbers, to tell whether the generator still makes the same
 
 
@@ -75,7 +76,7 @@ def build_bank(
     generator = make_generator(config, task=task, source=source, device=where)
     if generator.size != (task.grid.height, task.grid.width):
         raise ValueError(f"The generator makes {generator.size} px, not the task's {task.grid.height} px.")
-    fields = telling_fields(config)
+    fields = config.model_dump(mode="json")
     mark = fingerprint(fields, generator.fingerprint, task.fingerprint)
     named = dotted({"bank": fields, "generator": generator.fingerprint, "data": task.fingerprint})
     stage = Stage(folder, name="bank", fingerprint=mark, fields=named)
@@ -104,7 +105,7 @@ def build_bank(
                 components=config.components,
                 centre=config.pixel_mean,
                 scale=config.pixel_std,
-                seed=config.seed,
+                seed=SEED,
                 device=where,
                 advance=bar.advance,
             )
@@ -120,7 +121,7 @@ def build_bank(
         near_duplicates_left_out=len(_drawn(folder)[1]),
         explained_variance=round(pca.explained, 5),
         task=task.fingerprint,
-        config=config.model_dump(mode="json"),
+        config=fields,
         seconds=round(training + time.monotonic() - began, 3),
     )
     return dict(read_json(folder / "done.json"))
@@ -180,21 +181,20 @@ def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -
         if same and about["ids"] == [task.ids[row] for row in rows]:
             return path, _training_seconds(about)
         raise InputError(f"{path} was trained with other fields or images; choose another folder or delete it.")
-    made = train_generator(task, rows, config=config.trained, seed=config.seed, device=device, state=state)
+    made = train_generator(task, rows, config=config.trained, seed=SEED, device=device, state=state)
     made.save(path)
     state.unlink(missing_ok=True)
     return path, _training_seconds(made.about)
 
 
 def _training_seconds(about: dict[str, Any]) -> float:
-    # a file from before these were noted says nothing of them
-    return float(about.get("training_seconds", 0.0) + about.get("encoding_seconds", 0.0))
+    return float(about["training_seconds"] + about["encoding_seconds"])
 
 
 def _write_images(generator: Generator, check: Duplicates, config: BankConfig, folder: Path) -> Shards:
     """Generate until there are `count` images that are no near-duplicates, a shard at a time."""
     store = Shards.create(folder, size=generator.size)
-    per_shard = max(1, (config.shard_mib << 20) // (3 * generator.size[0] * generator.size[1]))
+    per_shard = max(1, SHARD // (3 * generator.size[0] * generator.size[1]))
     number = store.notes[-1]["next"] if store.notes else 0
     with progress.track("generating the bank", total=config.count, unit="images", start=len(store)) as bar:
         while len(store) < config.count and not _exhausted(generator, number):
@@ -202,7 +202,7 @@ def _write_images(generator: Generator, check: Duplicates, config: BankConfig, f
             parts, dropped, held = [], [], 0
             while held < wanted and not _exhausted(generator, number):
                 numbers = _next_numbers(generator, number, min(config.batch, wanted - held))
-                images = generator.generate(numbers, seed=config.seed)
+                images = generator.generate(numbers, seed=SEED)
                 bad = check(images).cpu().numpy()
                 parts.append(images.cpu().numpy()[~bad])
                 dropped += numbers[bad].tolist()
@@ -226,13 +226,13 @@ def _write_numbers(generator: Generator, check: Duplicates, config: BankConfig, 
                 if not left or _exhausted(generator, number):
                     break
                 numbers = _next_numbers(generator, number, min(config.batch, left))
-                bad = check(generator.generate(numbers, seed=config.seed)).cpu().numpy()
+                bad = check(generator.generate(numbers, seed=SEED)).cpu().numpy()
                 dropped += numbers[bad].tolist()
                 number = int(numbers[-1]) + 1
                 bar.advance(int((~bad).sum()))
                 _refuse_hopeless(len(dropped), number - len(dropped))
             write_json(path, {"next": number, "dropped": dropped})
-    made = SeededImages(generator, _kept(number, dropped), seed=config.seed, batch=config.batch)
+    made = SeededImages(generator, _kept(number, dropped), seed=SEED, batch=config.batch)
     save_array(folder / "probe.npy", made.read(np.arange(min(_PROBED, len(made)))).numpy())
     return made
 
@@ -249,7 +249,7 @@ def _open_numbers(
         raise InputError(f"{folder} keeps only the numbers of its images; give its task, to generate them anew.")
     own = folder / GENERATOR
     generator = make_generator(config, task=task, source=source or (own if own.exists() else None), device=device)
-    made = SeededImages(generator, _kept(*_drawn(folder)), seed=config.seed, batch=config.batch)
+    made = SeededImages(generator, _kept(*_drawn(folder)), seed=SEED, batch=config.batch)
     probe = load_array(folder / "images" / "probe.npy").astype(np.int16)
     # another device may round differently, another generator makes other pictures
     if np.abs(made.read(np.arange(len(probe))).numpy() - probe).mean() > 1:
@@ -290,21 +290,20 @@ def _drawn(folder: Path) -> tuple[int, list[int]]:
 
 
 def _write_sources(task: Task, generator: Generator, folder: Path) -> None:
-    """For a bank of training images, the place of each one's source in `source_rows`."""
+    """For a bank of training images, the index of each one's source in `source_rows`."""
     if not isinstance(generator, TrainingImages):
         return
     rows = source_rows(task)
-    place = np.zeros(len(task.ids), np.int64)
-    place[rows] = np.arange(len(rows))
-    save_array(folder / SOURCES, place[generator.shown(_kept(*_drawn(folder)))])
+    index = np.zeros(len(task.ids), np.int64)
+    index[rows] = np.arange(len(rows))
+    save_array(folder / SOURCES, index[generator.shown(_kept(*_drawn(folder)))])
 
 
 def _has_sources(folder: Path, *, images: int) -> bool:
     try:
-        found = read_sources(folder, images=images)
+        return read_sources(folder, images=images) is not None
     except InputError:  # damaged
         return False
-    return found is not None and bool((found >= 0).all())
 
 
 def read_about(folder: Path) -> dict[str, Any]:

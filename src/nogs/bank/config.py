@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SEED = 0
+"""Of a bank's images and PCA: runs of several seeds share a bank."""
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -18,8 +21,6 @@ class TrainedConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    latent_channels: int = Field(16, ge=1)
-    """Channels of the latent map, whose sides are an eighth of the image's."""
     autoencoder_width: int = Field(64, ge=8)
     """Channels of the autoencoder at the image's own size; twice and four times as many further in."""
     autoencoder_iterations: int = Field(6_000, ge=1)
@@ -52,12 +53,8 @@ class BankConfig(BaseModel):
     renderer, StyleGAN or FineGAN with their public weights, a folder of pictures, an exported module, diffusers."""
     count: int = Field(100_000, ge=2)
     """Images in the bank."""
-    seed: int = 0
-    """Seed of the images."""
     keep: Literal["images", "seeds"] = "images"
     """Keep the images on disk, or only their numbers, to be generated anew whenever they are needed."""
-    shard_mib: int = Field(256, ge=1)
-    """Size of a file of images in MiB."""
     batch: int = Field(64, ge=1)
     """Images generated together."""
     components: int = Field(256, ge=1)
@@ -70,8 +67,6 @@ class BankConfig(BaseModel):
     """A bank image this close (grey levels, root mean square of 16 x 16 means) to a held-out one is left out."""
     shift: int = Field(8, ge=0)
     """training-images: largest shift of a changed copy in px; 0 for pictures that are aligned, such as faces."""
-    colour: float = Field(0.1, ge=0, lt=1)
-    """training-images: largest relative change of a channel's brightness in a changed copy."""
     latent: int = Field(512, ge=1)
     """exported: numbers that the module takes, drawn from N(0, 1); it gives [n, 3, H, W] in -1..1."""
     trained: TrainedConfig = TrainedConfig()
@@ -84,11 +79,3 @@ class BankConfig(BaseModel):
                 "or lower the latter."
             )
         return self
-
-
-def telling_fields(config: BankConfig) -> dict[str, Any]:
-    """What decides a bank; a limit of time that is not set is left out, as in banks from before there was one."""
-    out = config.model_dump(mode="json")
-    if config.trained.seconds is None:
-        del out["trained"]["seconds"]
-    return out

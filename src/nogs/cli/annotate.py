@@ -66,7 +66,7 @@ def annotate(argv: list[str]) -> None:
     from nogs.design.annotation import close_tools
     from nogs.design.confidence import sentence
     from nogs.design.sharing import share
-    from nogs.design.tools import bank_folder, bank_mark, check_leaks, check_sources, unseen
+    from nogs.design.tools import bank_folder, check_leaks, check_sources, unseen
     from nogs.posterior.store import find_posterior, identity, load_posterior
     from nogs.runtime.executors import LocalExecutor
     from nogs.runtime.files import read_json
@@ -92,7 +92,6 @@ def annotate(argv: list[str]) -> None:
         check_leaks(task, posterior=source, bank=bank)
     executor, device = make_executor(args)
     about_bank, digest = read_json(bank / "done.json"), file_digest(find_posterior(source))
-    mark = bank_mark(bank, task=task, posterior=opened, labelled=recipe.design.label_share > 0)
     tools = recipe.tools(
         task,
         posterior=source,
@@ -118,7 +117,7 @@ def annotate(argv: list[str]) -> None:
         annotate_task,
         task,
         ids,
-        marks=(digest, mark, fingerprint(recipe.completion), recipe.posterior.precision),
+        marks=(digest, about_bank["fingerprint"], fingerprint(recipe.completion), recipe.posterior.precision),
         config=recipe.design,
         glimpses=recipe.glimpses,
         seed=recipe.seed,

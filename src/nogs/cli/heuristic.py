@@ -142,10 +142,8 @@ def make_map(
 ) -> Heuristic:
     """The expected posterior entropy of every location with nothing seen; over a bank's images, or over held-out ones.
 
-    The validation images never trained the posterior, and no label of theirs is used. Nor is that of a bank's images:
-    the heuristic is of the entropy, whatever design.label_share makes the sequences of.
+    The validation images never trained the posterior, and no label is used.
     """
-    recipe = recipe.model_copy(update={"design": recipe.design.model_copy(update={"label_share": 0.0})})
     posterior = find_source(recipe, task, given=posterior, run=None, flag="--posterior")
     if posterior is None:
         raise InputError(

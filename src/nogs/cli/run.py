@@ -77,7 +77,7 @@ def _trained_here(args: RunArgs, recipe: Recipe) -> Recipe:
         return recipe
     before, now = (dotted(one.posterior.model_dump()) for one in (usual, recipe))
     for name in before:
-        if name not in ("precision", "save_every") and before[name] != now[name]:
+        if name != "precision" and before[name] != now[name]:
             tell(f"posterior.{name} is {now[name]!r}, not the published posterior's; so one is trained.")
             return recipe.model_copy(update={"published": None})
     return recipe

@@ -27,20 +27,12 @@ class CompletionConfig(BaseModel):
     """Effective sample size below which v of the exact comparison is raised, image by image, until it is reached or
     as near as can be: from a bank that holds nothing close, one completion would be left else, and no uncertainty.
     0 never raises it (the paper)."""
-    query: Literal["reconstruction", "glimpses"] = "reconstruction"
-    """What the proposal compares: the true image's PCA reconstruction (the appendix), or its glimpses as seen."""
     flips: bool = True
     """Compare each bank image's mirror image as well."""
     proposal_reach: int = Field(2, ge=0)
-    """Farthest shift of the proposal in px; 0 for none."""
-    proposal_step: int = Field(2, ge=1)
-    """Pixels between shifts of the proposal."""
+    """Farthest shift of the proposal in px, of which every second is tried; 0 for none."""
     exact_reach: int = Field(4, ge=0)
     """Farthest shift of the exact comparison in px; 0 for none."""
-    exact_step: int = Field(1, ge=1)
-    """Pixels between shifts of the exact comparison."""
-    variance_kept: float = Field(0.996, gt=0, le=1)
-    """Share of a patch's variance over the bank that the low-rank factors of the proposal keep."""
 
     exact_range: Literal["centred", "one-sided"] = "centred"
     """Exact shifts from -reach to reach; the release takes them from 0 to 2 reach."""
@@ -56,16 +48,17 @@ class CompletionConfig(BaseModel):
     @property
     def proposal_shifts(self) -> list[tuple[int, int]]:
         """Shifts (rows, columns) of the proposal."""
-        return _square(-self.proposal_reach, self.proposal_reach, self.proposal_step)
+        reach = self.proposal_reach - self.proposal_reach % 2  # so that no shift is one of them
+        return _square(-reach, reach, step=2)
 
     @property
     def exact_shifts(self) -> list[tuple[int, int]]:
         """Shifts (rows, columns) of the exact comparison."""
         if self.exact_range == "one-sided":
-            return _square(0, 2 * self.exact_reach, self.exact_step)
-        return _square(-self.exact_reach, self.exact_reach, self.exact_step)
+            return _square(0, 2 * self.exact_reach)
+        return _square(-self.exact_reach, self.exact_reach)
 
 
-def _square(first: int, last: int, step: int) -> list[tuple[int, int]]:
+def _square(first: int, last: int, step: int = 1) -> list[tuple[int, int]]:
     steps = range(first, last + 1, step)
     return [(row, column) for row in steps for column in steps]

@@ -49,15 +49,15 @@ def squared_distances(
     """Squared distances of normalised pixels for the S shifts that stay inside the image."""
     side, size = glimpse.shape[0], (pool.shape[1], pool.shape[2])
     region = window(pixel, shifts, glimpse=side, size=size)
-    places = [place for place in region.places if place is not None]
+    offsets = [offset for offset in region.offsets if offset is not None]
     regions = _regions(pool, index, flipped, region) - 128  # K 3 h w, whole numbers
     target = glimpse.permute(2, 0, 1).float() - 128
-    rows, columns = (torch.tensor(part, device=pool.device) for part in zip(*places))
-    # the target laid on an empty region at every place: one matrix product gives all cross terms
+    rows, columns = (torch.tensor(part, device=pool.device) for part in zip(*offsets))
+    # the target laid on an empty region at every offset: one matrix product gives all cross terms
     steps = torch.arange(side, device=pool.device)
     inside = (steps[:, None] * region.width + steps).flatten()
     at = ((rows * region.width + columns)[:, None] + inside).expand(3, -1, -1)  # 3 S g²
-    templates = torch.zeros(3, len(places), region.height * region.width, device=pool.device)
+    templates = torch.zeros(3, len(offsets), region.height * region.width, device=pool.device)
     templates.scatter_(2, at, target.flatten(1)[:, None].expand(at.shape))
     crossed = torch.bmm(regions.permute(1, 0, 2, 3).flatten(2), templates.mT)  # 3 K S
     squares = _box_sums(regions.long().square(), side)  # K 3 rows columns

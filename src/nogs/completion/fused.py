@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -20,8 +19,7 @@ import triton.language as tl
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from nogs.completion.proposal import Factor
+from nogs.completion.windows import Factor
 
 __all__ = ["TOGETHER", "Tile", "distances", "log_weights", "shared_bytes", "tile"]
 
@@ -84,7 +82,7 @@ def log_weights(
     group = max(1, _STACKED // (glimpses * factors[0][0].patches.nbytes))
     for first in range(0, len(query), group):
         few = slice(first, first + group)
-        own = [factor for places in factors[few] for factor in places]
+        own = [factor for image in factors[few] for factor in image]
         _launch(codes, own, query[few].flatten(0, 1), out[few], cut=cut, glimpses=glimpses, temperature=temperature)
     return out
 

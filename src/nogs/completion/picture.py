@@ -40,8 +40,8 @@ def completion_sheet(
         axes.set_title(f"image {id}"[-18:], fontsize=8, pad=2)
         weights, pictures = completions.weights_of(b), completions.images(b)
         likeliest = weights.argsort(descending=True, stable=True)[:samples]
-        for place, n in enumerate(likeliest.tolist(), start=1):
-            axes = figure.add_subplot(cells[b, place])
+        for column, n in enumerate(likeliest.tolist(), start=1):
+            axes = figure.add_subplot(cells[b, column])
             _show(axes, pictures[n].cpu().numpy(), pixels[b], task.grid.glimpse)
             axes.set_title(f"{float(weights[n]):.1%}", fontsize=8, pad=2)
     seen = pixels.shape[1]

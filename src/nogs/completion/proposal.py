@@ -9,37 +9,24 @@ once for all images that look there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from nogs.bank.bank import Bank
-from nogs.completion.windows import Window, window
+from nogs.completion.windows import Factor, Window, window
 
 if TYPE_CHECKING:
     from nogs.completion.fused import Tile
 
-__all__ = ["CodeSpace", "Factor"]
+__all__ = ["CodeSpace"]
 
 Item = TypeVar("Item")
 
 _CACHED = 2048  # locations whose factors are kept
-
-
-@dataclass(frozen=True)
-class Factor:
-    """What one location needs, for F flips and S shifts; p numbers a patch, ranks r of the region and r' of a shift."""
-
-    project: Float[Tensor, "F r C"]  # Lᵀ
-    forms: Float[Tensor, "F S_times_rank r"] | None  # quadratic form of each shift in u; None: the identity
-    patches: Float32[Tensor, "F S p r"]  # a shift's patch as a function of u
-    means: Float32[Tensor, "F S p"]
-    tails: Float32[Tensor, "F S"]  # mean squared length of what the ranks leave out
-    open: Float32[Tensor, " S"]  # 0 where a shift stays inside the image, else -inf
 
 
 class CodeSpace:
@@ -91,13 +78,13 @@ class CodeSpace:
         `query` holds normalised patches. An image's numbers don't depend on which others share its locations: those
         add products of their own, of one fixed shape.
         """
-        places = pixels.tolist()
+        corners = pixels.tolist()
         for t in range(pixels.shape[1]):  # glimpse by glimpse, so that sums over glimpses have one order
             looking: dict[tuple[int, int], list[int]] = {}
-            for b, glimpses in enumerate(places):
+            for b, glimpses in enumerate(corners):
                 looking.setdefault((glimpses[t][0], glimpses[t][1]), []).append(b)
             for group in _batched(looking.items(), self.together):
-                factors = [self.factor(*place) for place, _ in group]
+                factors = [self.factor(*corner) for corner, _ in group]
                 asked = [
                     [(b, *self._linear(factor, query[b, t])) for b in members]
                     for factor, (_, members) in zip(factors, group)
@@ -196,7 +183,7 @@ class CodeSpace:
             flips.append((project, forms, patches, mean[chosen], tails))
         projects, forms_of, patches_of, means, tails_of = zip(*flips)
         dtype = self.bank.codes.dtype
-        closed = torch.tensor([0.0 if place else -torch.inf for place in region.places])
+        closed = torch.tensor([0.0 if offset else -torch.inf for offset in region.offsets])
         return Factor(
             torch.stack(projects).to(dtype),
             torch.stack(forms_of).flatten(1, 2).to(dtype) if len(self.shifts) > 1 else None,
@@ -248,11 +235,11 @@ class CodeSpace:
         return (part.flip(2) if flip and self.mirrored else part).flatten(1)
 
     def _select(self, region: Window) -> Tensor:
-        """Positions [S, p] of each shift's patch within the flat region; a shift outside reads the first place."""
+        """Positions [S, p] of each shift's patch within the flat region; a shift outside reads the first one."""
         steps = torch.arange(self.glimpse, device=self.bank.device)
         channels = torch.arange(3, device=self.bank.device)
         inside = (steps[:, None, None] * region.width + steps[:, None]) * 3 + channels
-        starts = [(place[0] * region.width + place[1]) * 3 if place else 0 for place in region.places]
+        starts = [(offset[0] * region.width + offset[1]) * 3 if offset else 0 for offset in region.offsets]
         return torch.tensor(starts, device=self.bank.device)[:, None] + inside.flatten()
 
 

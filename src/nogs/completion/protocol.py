@@ -18,18 +18,18 @@ class Completions:
     """Up to N unique completions of each of B images.
 
     Completion n of image b is `pool[index[b, n]]`, mirrored where `flipped[b, n]`: `cut(pool, pixels, index=...,
-    flip=...)` takes glimpses of completions without copying an image. Places that are not used have weight 0.
+    flip=...)` takes glimpses of completions without copying an image. Entries that are not used have weight 0.
     """
 
     pool: UInt8[Tensor, "M H W 3"]
     index: Int64[Tensor, "B N"]
     flipped: Bool[Tensor, "B N"]
     weights: Float[Tensor, "B N"]  # sum to 1 over N
-    rows: Int64[Tensor, "B N"]  # in the bank; -1 where a place is not used, or where there is no bank
+    rows: Int64[Tensor, "B N"]  # in the bank; -1 where an entry is not used, or where there is no bank
     effective: Float[Tensor, " B"]  # effective number of distinct images before the last resampling: 1 / sum of w²
     proposed: Float[Tensor, " B"]  # the same of the proposal over the whole bank; NaN where there is none
     temperature: Float[Tensor, " B"]  # v of the proposal; NaN where there is none
-    # place of the shown training image in `source_rows`, -1 where there is none; None where nothing is known
+    # index of the shown training image in `source_rows`, -1 where there is none; None where nothing is known
     sources: Int64[Tensor, "B N"] | None = None
 
     def __len__(self) -> int:
@@ -38,10 +38,10 @@ class Completions:
     def folds(self, number: int) -> Int64[Tensor, "B N"]:
         """Which of K = `number` cross-fitted networks each completion is for: the one that has not seen its source.
 
-        One without a source is any network's, chosen by what does not depend on the images beside: row, or place.
+        One without a source is any network's, chosen by what does not depend on the images beside: row, or entry.
         """
-        places = torch.arange(self.index.shape[1], device=self.rows.device)
-        chosen = torch.where(self.rows >= 0, self.rows, places)
+        entries = torch.arange(self.index.shape[1], device=self.rows.device)
+        chosen = torch.where(self.rows >= 0, self.rows, entries)
         if self.sources is not None:
             chosen = torch.where(self.sources >= 0, self.sources, chosen)
         return chosen % number

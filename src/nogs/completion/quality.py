@@ -49,8 +49,8 @@ def evaluate_completion(
     left out pixel by pixel. Grey levels are 0 .. 255.
     """
     rows = task.rows(ids)
-    places = random_locations(task, ids, glimpses - 1 + hidden, seed=seed)
-    seen, judged = places[:, : glimpses - 1], places[:, glimpses - 1 :]
+    pixels = random_locations(task, ids, glimpses - 1 + hidden, seed=seed)
+    seen, judged = pixels[:, : glimpses - 1], pixels[:, glimpses - 1 :]
     out = []
     with progress.track("evaluating completions", total=glimpses * len(ids), unit="images") as bar:
         for observed in range(glimpses):

@@ -16,7 +16,6 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
 from nogs.bank.bank import Bank
-from nogs.bank.pca import normalise
 from nogs.bank.store import ResidentImages
 from nogs.completion.config import CompletionConfig
 from nogs.completion.exact import log_likelihood, squared_distances
@@ -61,7 +60,6 @@ class Retrieval:
             shifts=config.proposal_shifts,
             flips=config.flips,
             mirrored=config.flipped_content == "mirrored",
-            variance_kept=config.variance_kept,
         )
 
     @property
@@ -85,7 +83,7 @@ class Retrieval:
             return self._prior(len(images))
         images, pixels = images.to(self.bank.device), pixels.cpu()
         glimpses = cut(images, pixels.to(images.device), glimpse=self.glimpse)
-        query = self.query(images, pixels, glimpses)
+        query = self.query(images, pixels)
         if self.config.proposal == "schedule":
             temperature = self.config.temperature(observed)
             log_q = self.space.log_likelihood(query, pixels, temperature=temperature)
@@ -95,21 +93,19 @@ class Retrieval:
         parts = []
         for b, (logits, temperature) in enumerate(proposals):
             drawn = self._draw(logits, temperature, id=ids[b], step=observed)
-            places = [(int(row), int(column)) for row, column in pixels[b].tolist()]
-            parts.append(self._keep(drawn, glimpses[b], places, id=ids[b]))
+            corners = [(int(row), int(column)) for row, column in pixels[b].tolist()]
+            parts.append(self._keep(drawn, glimpses[b], corners, id=ids[b]))
         return self._join(parts)
 
-    def query(self, images: Tensor, pixels: Tensor, glimpses: Tensor) -> Float32[Tensor, "B T p"]:
-        """Normalised patches that the proposal compares: of the reconstruction, or as they were seen."""
+    def query(self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"]) -> Float32[Tensor, "B T p"]:
+        """Normalised patches that the proposal compares: of the images' PCA reconstructions."""
         pca = self.bank.pca
-        if self.config.query == "glimpses":
-            return normalise(glimpses.flatten(0, 1), pca.centre, pca.scale).unflatten(0, glimpses.shape[:2])
         rebuilt = [pca.decode(pca.encode(image[None])) for image in images]
         side = self.glimpse
         patches = [
             rebuilt[b][0, row : row + side, column : column + side].flatten()
-            for b, places in enumerate(pixels.tolist())
-            for row, column in places
+            for b, corners in enumerate(pixels.tolist())
+            for row, column in corners
         ]
         return torch.stack(patches).unflatten(0, pixels.shape[:2])
 
@@ -183,8 +179,8 @@ class Retrieval:
         images = self.bank.images
         if isinstance(images, ResidentImages):
             return images.pixels, rows
-        unique, place = torch.unique(rows, return_inverse=True)
-        return images.read(unique.cpu().numpy()).to(self.bank.device), place
+        unique, index = torch.unique(rows, return_inverse=True)
+        return images.read(unique.cpu().numpy()).to(self.bank.device), index
 
     def _join(self, parts: list[tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]]) -> Completions:
         number, device = self.config.kept, self.bank.device
@@ -195,14 +191,14 @@ class Retrieval:
         flipped = torch.zeros(shape, dtype=torch.bool, device=device)
         weights = torch.zeros(shape, device=device)
         pools, offset = [], 0
-        for b, (drawn, kept, counts, pool, place, _) in enumerate(parts):
+        for b, (drawn, kept, counts, pool, where, _) in enumerate(parts):
             n = len(kept)
             rows[b, :n], flipped[b, :n] = drawn.rows[kept], drawn.flipped[kept]
             weights[b, :n] = counts / number
             if shared:
-                index[b, :n] = place[kept]
+                index[b, :n] = where[kept]
                 continue
-            needed, inside = torch.unique(place[kept], return_inverse=True)
+            needed, inside = torch.unique(where[kept], return_inverse=True)
             index[b, :n] = inside + offset
             pools.append(pool[needed])
             offset += len(needed)
@@ -219,7 +215,7 @@ class Retrieval:
         )
 
     def _sources(self, rows: Tensor) -> Tensor | None:
-        """Sources of these rows of the bank; -1 where a place is not used."""
+        """Sources of these rows of the bank; -1 where an entry is not used."""
         known = self.bank.sources
         return None if known is None else torch.where(rows >= 0, known[rows.clamp(min=0)], -1)
 

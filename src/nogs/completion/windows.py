@@ -1,29 +1,44 @@
-"""Shifts of a glimpse: the region of an image that all of them read, and which of them stay inside the image."""
+"""One location of a glimpse: the region of an image that all shifts of it read, and the proposal's matrices there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Window", "window"]
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+__all__ = ["Factor", "Window", "window"]
 
 
 @dataclass(frozen=True)
 class Window:
-    """A region (top-left pixel, height and width) and, for each shift, the glimpse's place in it, or None outside."""
+    """A region (top-left pixel, height and width) and, for each shift, the glimpse's offset in it, or None outside."""
 
     row: int
     column: int
     height: int
     width: int
-    places: tuple[tuple[int, int] | None, ...]
+    offsets: tuple[tuple[int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What one location needs, for F flips and S shifts; p numbers a patch, ranks r of the region and r' of a shift."""
+
+    project: Float[Tensor, "F r C"]  # Lᵀ
+    forms: Float[Tensor, "F S_times_rank r"] | None  # quadratic form of each shift in u; None: the identity
+    patches: Float32[Tensor, "F S p r"]  # a shift's patch as a function of u
+    means: Float32[Tensor, "F S p"]
+    tails: Float32[Tensor, "F S"]  # mean squared length of what the ranks leave out
+    open: Float32[Tensor, " S"]  # 0 where a shift stays inside the image, else -inf
 
 
 def window(pixel: tuple[int, int], shifts: Sequence[tuple[int, int]], *, glimpse: int, size: tuple[int, int]) -> Window:
     """The region around a glimpse at `pixel` that holds every shift of it that stays inside an image of `size`.
 
     Its height and width are the same for every pixel: at a border it is moved inwards, and shifts that would leave the
-    image have no place.
+    image have no offset.
     """
     sides, corners = [], []
     for axis in range(2):
@@ -31,8 +46,8 @@ def window(pixel: tuple[int, int], shifts: Sequence[tuple[int, int]], *, glimpse
         side = min(glimpse + last - first, size[axis])
         sides.append(side)
         corners.append(min(max(pixel[axis] + first, 0), size[axis] - side))
-    places: list[tuple[int, int] | None] = []
+    offsets: list[tuple[int, int] | None] = []
     for shift in shifts:
         inside = all(0 <= pixel[axis] + shift[axis] <= size[axis] - glimpse for axis in range(2))
-        places.append((pixel[0] + shift[0] - corners[0], pixel[1] + shift[1] - corners[1]) if inside else None)
-    return Window(corners[0], corners[1], sides[0], sides[1], tuple(places))
+        offsets.append((pixel[0] + shift[0] - corners[0], pixel[1] + shift[1] - corners[1]) if inside else None)
+    return Window(corners[0], corners[1], sides[0], sides[1], tuple(offsets))

@@ -23,10 +23,10 @@ _NAMED = 5  # classes that a note names
 
 @dataclass(frozen=True)
 class Points:
-    """Named points in pixels of the original pictures: `places[n, p]` is (x, y)."""
+    """Named points in pixels of the original pictures: `positions[n, p]` is (x, y)."""
 
     names: tuple[str, ...]
-    places: npt.NDArray[np.float64]  # N P 2
+    positions: npt.NDArray[np.float64]  # N P 2
     visible: npt.NDArray[np.bool_]  # N P
 
 
@@ -54,7 +54,7 @@ class Catalogue:
         left = set(ids)
         points = self.points
         if points is not None:
-            points = Points(points.names, points.places[rows], points.visible[rows])
+            points = Points(points.names, points.positions[rows], points.visible[rows])
         return replace(
             self,
             ids=ids,
@@ -116,7 +116,7 @@ class Catalogue:
         boxes = boxes[:, [1, 0, 3, 2]].astype(np.float32)
         if self.points is None:
             return boxes, None
-        places = (self.points.places - corner[:, None]) * scale[:, None]
-        visible = self.points.visible & ((places >= 0) & (places < self.how.size)).all(-1)
-        positions = np.where(visible[..., None], places[..., ::-1], 0).astype(np.float32)
+        inside = (self.points.positions - corner[:, None]) * scale[:, None]
+        visible = self.points.visible & ((inside >= 0) & (inside < self.how.size)).all(-1)
+        positions = np.where(visible[..., None], inside[..., ::-1], 0).astype(np.float32)
         return boxes, Parts(self.points.names, positions, visible)

@@ -56,7 +56,6 @@ class DataConfig(BaseModel):
     )
 
     count: int = Field(default=10_000, ge=1, description="digits: how many images are made.")
-    digits_seed: int = Field(default=0, description="digits: seed of the placement and the clutter.")
     fragments: int = Field(default=8, ge=0, description="digits: fragments of other digits on each image.")
 
     @property

@@ -48,7 +48,7 @@ def load_digits_task(config: DataConfig) -> Task:
     boxes = np.empty((config.count, 4), np.float32)
     for pool, rows in members.items():
         images[rows], labels[rows], boxes[rows] = render_digits(
-            rows, pool=pool, seed=config.digits_seed, fragments=config.fragments, image_size=size
+            rows, pool=pool, seed=0, fragments=config.fragments, image_size=size
         )
     ids = {pool: tuple(str(n) for n in rows) for pool, rows in members.items()}
     train = tuple(str(n) for n in range(config.count) if POOLS[n % 10] in ("annotate", "posterior"))

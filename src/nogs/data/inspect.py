@@ -74,8 +74,8 @@ def contact_sheet(task: Task, *, seed: int = 0, count: int = 25, glimpses: int =
         1, 2, width_ratios=(1.25, 1), left=0.02, right=0.985, top=0.85, bottom=0.02, wspace=0.05
     )
     left = outer[0].subgridspec(rows, columns, hspace=0.2, wspace=0.06)
-    for place, row in enumerate(chosen):
-        axes = figure.add_subplot(left[place // columns, place % columns])
+    for n, row in enumerate(chosen):
+        axes = figure.add_subplot(left[n // columns, n % columns])
         _image(axes, task, row)
         axes.set_title(_caption(task, row), fontsize=8.5, pad=3)
     marks = [
@@ -93,14 +93,14 @@ def contact_sheet(task: Task, *, seed: int = 0, count: int = 25, glimpses: int =
     heading = f"The first one: {len(task.grid):,} glimpse centres (dots), {glimpses} example glimpses (numbered)"
     figure.text(outer[1].get_position(figure).x0, 0.89, heading, fontsize=11.5, va="center")
     image = torch.from_numpy(np.array(task.images[chosen[:1]]))  # a copy: a memory map may be read-only
-    for place, patch in enumerate(cut(image, pixels[None], glimpse=task.grid.glimpse)[0].numpy()):
-        axes = figure.add_subplot(right[1, place])
+    for n, patch in enumerate(cut(image, pixels[None], glimpse=task.grid.glimpse)[0].numpy()):
+        axes = figure.add_subplot(right[1, n])
         axes.imshow(patch, interpolation="nearest")
         axes.set_xticks([])
         axes.set_yticks([])
         for spine in axes.spines.values():
             spine.set(color=_ORANGE, linewidth=2)
-        axes.set_title(f"{place + 1}", fontsize=9, pad=3)
+        axes.set_title(f"{n + 1}", fontsize=9, pad=3)
     return figure
 
 

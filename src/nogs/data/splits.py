@@ -64,16 +64,16 @@ def cub_splits(
             f"Of CUB's {number} training images, {chosen} annotated and {held} validation images leave none to "
             "train the posterior; lower `annotated`."
         )
-    picked = {int(place) for place in np.linspace(0, number - 1, chosen)}
-    others = [place for place in range(number) if place not in picked]
+    picked = {int(index) for index in np.linspace(0, number - 1, chosen)}
+    others = [index for index in range(number) if index not in picked]
     drawn = numpy_stream(seed, "cub validation").permutation(len(others))[:held]
-    validation = {others[place] for place in drawn}
+    validation = {others[index] for index in drawn}
     splits = {
-        "train": tuple(id for place, id in enumerate(train) if place not in validation),
-        "validation": tuple(train[place] for place in sorted(validation)),
+        "train": tuple(id for index, id in enumerate(train) if index not in validation),
+        "validation": tuple(train[index] for index in sorted(validation)),
         "test": tuple(test),
-        "annotate": tuple(train[place] for place in sorted(picked)),
-        "posterior": tuple(train[place] for place in others if place not in validation),
+        "annotate": tuple(train[index] for index in sorted(picked)),
+        "posterior": tuple(train[index] for index in others if index not in validation),
     }
     if whole:
         return splits, ()
@@ -140,7 +140,7 @@ def _draw(
     taken: set[str] = set()
     for name, number in count.items():
         order = numpy_stream(seed, f"{purpose} split", name).permutation(len(members[name]))
-        taken |= {members[name][place] for place in order[:number]}
+        taken |= {members[name][index] for index in order[:number]}
     return [id for id in ids if id in taken]
 
 

@@ -21,14 +21,14 @@ import torch
 
 from nogs.data.task import Task
 from nogs.design.confidence import MOST, confidence, evenly, of_variables
-from nogs.design.config import LATER, DesignConfig
+from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
 from nogs.design.epe import EPEMap
 from nogs.design.steps import First, Tools, annotate_images, first_step
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import Executor, LocalExecutor
-from nogs.runtime.fields import dotted, telling
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import load_tensors, read_json, save_tensors, write_json, write_text
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
@@ -51,7 +51,7 @@ class Job:
     seed: int
     attribute: int | None
     first: First
-    tools: str  # mark of what `open_tools` opens
+    made_from: str  # fingerprint of what `open_tools` opens, and of the recipe
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ def annotate(
     if not ids or len(set(ids)) < len(ids):
         raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
     column = None if attribute is None else task.attribute(attribute)
-    tools = fingerprint("tools", task.fingerprint, marks, telling(config, later=LATER), seed, device)
+    made_from = fingerprint("tools", task.fingerprint, marks, config, seed, device)
     told = {"completion": "completion", "bank": "digest of the bank", "posterior_digest": "digest of the posterior"}
     made = {told[name]: value for name, value in (provenance or {}).items() if name in told}
     chosen = {"images": len(ids), "digest of their ids": fingerprint(ids), "device": device}
     stage = Stage(
         folder,
         name="annotation",
-        fingerprint=fingerprint("annotation 1", tools, glimpses, ids, attribute),
+        fingerprint=fingerprint("annotation 1", made_from, glimpses, ids, attribute),
         fields=dotted({"design": config.model_dump(), "glimpses": glimpses, "seed": seed, **made, **chosen}),
     )
     stage.check_folder()
@@ -118,7 +118,9 @@ def annotate(
     home = folder.parent if attribute is not None else folder
     with one_thread(device):
         executor = executor or LocalExecutor()
-        first = first_of_task(task, home / FIRST, open_tools=open_tools, config=config, mark=tools, executor=executor)
+        first = first_of_task(
+            task, home / FIRST, open_tools=open_tools, config=config, made_from=made_from, executor=executor
+        )
         known = confidence_of_task(
             task,
             home / CONFIDENCE,
@@ -126,10 +128,10 @@ def annotate(
             open_tools=open_tools,
             glimpses=glimpses,
             seed=seed,
-            mark=tools,
+            made_from=made_from,
             executor=executor,
         )
-        job = Job(open_tools, config, glimpses, seed, column, first, tools)
+        job = Job(open_tools, config, glimpses, seed, column, first, made_from)
         _work(task, ids, job, folder / "blocks", executor=executor)
     found = [_read(folder / "blocks", block) for block in blocks(ids, config.images)]
     sequences = _joined(task, ids, found, attribute=attribute, glimpses=glimpses, provenance=provenance or {})
@@ -149,27 +151,27 @@ def first_of_task(
     *,
     open_tools: Callable[[], Tools],
     config: DesignConfig,
-    mark: str,
+    made_from: str,
     executor: Executor | None = None,
 ) -> First:
     """The first step, from its file if that is of the same making, else computed (here, or on a cluster) and kept."""
     if path.exists():
         tensors, about = load_tensors(path)
-        if about.get("fingerprint") == mark:
+        if about.get("fingerprint") == made_from:
             found = EPEMap(tensors["estimate"], tensors["error"], tensors["tried"])
             return First(tensors["location"], found, int(about["evaluations"]))
     if executor is None or isinstance(executor, LocalExecutor):
         executor = LocalExecutor()  # one step is not worth another process
-    ((_, first),) = executor.map(first_of_image, [np.array(task.images[0])], shared=(mark, open_tools, config))
+    ((_, first),) = executor.map(first_of_image, [np.array(task.images[0])], shared=(made_from, open_tools, config))
     parts = {"location": first.location, **{name: getattr(first.map, name) for name in ("estimate", "error", "tried")}}
-    save_tensors(path, parts, {"fingerprint": mark, "evaluations": str(first.evaluations)})
+    save_tensors(path, parts, {"fingerprint": made_from, "evaluations": str(first.evaluations)})
     return first
 
 
 def first_of_image(image: np.ndarray, job: tuple[str, Callable[[], Tools], DesignConfig]) -> First:
     """The first step, in whatever process; any image of the task does."""
-    mark, open_tools, config = job
-    tools = _opened(mark, open_tools)
+    made_from, open_tools, config = job
+    tools = _opened(made_from, open_tools)
     with one_thread(tools.device.type):
         return first_step(tools, image, config=config, shown=True)
 
@@ -182,27 +184,27 @@ def confidence_of_task(
     open_tools: Callable[[], Tools],
     glimpses: int,
     seed: int,
-    mark: str,
+    made_from: str,
     executor: Executor,
 ) -> dict[str, Any]:
     """How sure the posterior is of the bank's images and of those to annotate, computed once for all attributes."""
-    chosen = [ids[place] for place in evenly(len(ids), MOST).tolist()]
-    made_from = fingerprint("confidence", mark, glimpses, chosen)
-    if path.exists() and (found := read_json(path)).get("fingerprint") == made_from:
+    chosen = [ids[index] for index in evenly(len(ids), MOST).tolist()]
+    own = fingerprint("confidence", made_from, glimpses, chosen)
+    if path.exists() and (found := read_json(path)).get("fingerprint") == own:
         return dict(found)
     if isinstance(executor, LocalExecutor):
         executor = LocalExecutor()
     images = np.array(task.images[task.rows(chosen)])
-    ((_, found),) = executor.map(confidence_of_images, [images], shared=(mark, open_tools, glimpses, seed))
-    record = {"fingerprint": made_from, "glimpses": glimpses, **found}
+    ((_, found),) = executor.map(confidence_of_images, [images], shared=(made_from, open_tools, glimpses, seed))
+    record = {"fingerprint": own, "glimpses": glimpses, **found}
     write_json(path, record)
     return record
 
 
 def confidence_of_images(images: np.ndarray, job: tuple[str, Callable[[], Tools], int, int]) -> dict[str, Any]:
     """The same, in whatever process."""
-    mark, open_tools, glimpses, seed = job
-    tools = _opened(mark, open_tools)
+    made_from, open_tools, glimpses, seed = job
+    tools = _opened(made_from, open_tools)
     with one_thread(tools.device.type):
         return confidence(tools, images, glimpses=glimpses, seed=seed)
 
@@ -214,7 +216,7 @@ def blocks(ids: Sequence[str], size: int) -> list[Block]:
 
 def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
     """The work on one block, in whatever process: plain numbers, and arrays of maps if they are kept."""
-    tools = _opened(job.tools, job.open_tools)
+    tools = _opened(job.made_from, job.open_tools)
     with one_thread(tools.device.type):
         found = annotate_images(
             tools,
@@ -252,10 +254,10 @@ def close_tools() -> None:
     _held.clear()
 
 
-def _opened(mark: str, open_tools: Callable[[], Tools]) -> Tools:
-    if not _held or _held[0][:2] != (mark, open_tools):
+def _opened(made_from: str, open_tools: Callable[[], Tools]) -> Tools:
+    if not _held or _held[0][:2] != (made_from, open_tools):
         close_tools()
-        _held.append((mark, open_tools, open_tools()))
+        _held.append((made_from, open_tools, open_tools()))
     return _held[0][2]
 
 
@@ -282,8 +284,8 @@ def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: E
             bar.advance(images, **{"evaluations/s": rate})
 
         work = partial(annotate_block, advance=tell) if here else annotate_block
-        for place, found in executor.map(work, items, shared=job):
-            block, maps = missing[place], found.pop("maps")
+        for index, found in executor.map(work, items, shared=job):
+            block, maps = missing[index], found.pop("maps")
             if maps is not None:
                 tensors = {"estimate": torch.from_numpy(maps[:, :, 0]), "error": torch.from_numpy(maps[:, :, 1])}
                 save_tensors(folder / f"{block.number:05}.safetensors", tensors)

@@ -12,7 +12,7 @@ from torch import Tensor
 from nogs.glimpse import Grid
 from nogs.runtime.streams import key, uniform
 
-__all__ = ["any_of", "apart", "centre_out", "others", "random_locations", "salient_first", "spread"]
+__all__ = ["any_of", "apart", "centre_out", "others", "random_locations", "salient_first"]
 
 
 def random_locations(grid: Grid, ids: Sequence[str], *, glimpses: int, draws: int, seed: int) -> Int64[Tensor, "R n T"]:
@@ -46,16 +46,10 @@ def salient_first(grid: Grid, epe: Float[Tensor, " L"], *, glimpses: int) -> Int
 
 def apart(grid: Grid, cost: Float[Tensor, " L"], *, glimpses: int) -> Int64[Tensor, " T"]:
     """The cheapest location, then the cheapest that overlaps none before it, ...; when all overlap, any may be next."""
-    clear, order = spread(grid, cost, common=0.0), cost.argsort(stable=True)
-    rest = order[~torch.isin(order, clear)]
-    return torch.cat([clear, rest, order[:1].expand(glimpses)])[:glimpses]
-
-
-def spread(grid: Grid, cost: Float[Tensor, " L"], *, common: float) -> Int64[Tensor, " S"]:
-    """Locations from the cheapest on, but for those of which one before shows more than the share `common`."""
-    free, out = torch.ones(len(grid), dtype=torch.bool), []
-    for place in cost.cpu().argsort(stable=True).tolist():
-        if free[place]:
-            out.append(place)
-            free &= grid.in_common(grid.pixels, grid.pixels[place]) <= common
-    return torch.tensor(out)
+    free, clear, order = torch.ones(len(grid), dtype=torch.bool), [], cost.cpu().argsort(stable=True)
+    for index in order.tolist():
+        if free[index]:
+            clear.append(index)
+            free &= grid.in_common(grid.pixels, grid.pixels[index]) <= 0
+    rest = order[~torch.isin(order, torch.tensor(clear))]
+    return torch.cat([torch.tensor(clear), rest, order[:1].expand(glimpses)])[:glimpses]

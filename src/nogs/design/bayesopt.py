@@ -32,8 +32,8 @@ class BayesOpt:
         """See `LocationSearch`."""
         model = _botorch()
         allowed = allowed.to(entropies.values.device)
-        places = entropies.posterior.grid.coordinates.double() / 2 + 0.5
-        tried = self._spread(places, allowed)
+        coordinates = entropies.posterior.grid.coordinates.double() / 2 + 0.5
+        tried = self._spread(coordinates, allowed)
         entropies.fill(tried)
         for _ in range(self.budget - self.start):
             wanted = torch.zeros_like(tried)
@@ -43,7 +43,7 @@ class BayesOpt:
                     known = tried[b].nonzero()[:, 0]
                     values, weights = entropies.values[b, : entropies.used[b]], entropies.weights[b]
                     mean, error = estimate(values[:, known], weights[: len(values)], leader=0, most=entropies.most())
-                    gain = model(places[known.cpu()], mean.cpu(), error.cpu(), places[open_.cpu()])
+                    gain = model(coordinates[known.cpu()], mean.cpu(), error.cpu(), coordinates[open_.cpu()])
                     wanted[b, open_[int(gain.argmax())]] = True
             if not wanted.any():
                 break
@@ -52,20 +52,20 @@ class BayesOpt:
         winner = first_minimum(means(entropies, tried))
         return conclude(entropies, allowed, winner, settled=torch.ones_like(winner, dtype=torch.bool))
 
-    def _spread(self, places: Float[Tensor, "L 2"], allowed: Bool[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
+    def _spread(self, coordinates: Float[Tensor, "L 2"], allowed: Bool[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
         """The allowed locations nearest to the first points of Sobol's sequence."""
         points = torch.quasirandom.SobolEngine(2).draw(4 * self.start).double()
-        near: Int64[Tensor, " P"] = torch.cdist(points, places).argmin(1)
+        near: Int64[Tensor, " P"] = torch.cdist(points, coordinates).argmin(1)
         out = torch.zeros_like(allowed)
         for b, row in enumerate(allowed.cpu()):
-            chosen = list(dict.fromkeys(place for place in near.tolist() if row[place]))[: self.start]
+            chosen = list(dict.fromkeys(index for index in near.tolist() if row[index]))[: self.start]
             chosen = chosen or row.nonzero()[:1, 0].tolist()
             out[b, torch.tensor(chosen)] = True
         return out
 
 
 def _botorch() -> Any:
-    """A function of tried places, their means and errors, and open places: log expected improvement of these."""
+    """Log expected improvement of open locations, from the coordinates, means and errors of tried ones."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what these packages think of each other is not the user's affair

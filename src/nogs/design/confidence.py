@@ -16,11 +16,10 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 from torch import Tensor
 
 from nogs.design.steps import Tools
-from nogs.posterior.crossfit import CrossFitted
-from nogs.posterior.protocol import Posterior, entropy
+from nogs.posterior.protocol import Posterior, entropy, members
 from nogs.posterior.queries import fixed_pixels
 
-__all__ = ["MOST", "confidence", "evenly", "of_variables", "random_places", "sentence"]
+__all__ = ["MOST", "confidence", "evenly", "of_variables", "random_locations", "sentence"]
 
 MOST = 256
 """Images that are looked at, of the bank and of those to annotate."""
@@ -35,26 +34,28 @@ def confidence(tools: Tools, images: UInt8[np.ndarray, "n H W 3"], *, glimpses: 
     these is asked of the one that has not seen it, and each of `images` of one as well: their mean is less sure.
     """
     posterior, device = tools.posterior, tools.device
-    members: Sequence[Posterior] = posterior.members if isinstance(posterior, CrossFitted) else [posterior]
+    networks = members(posterior)
     own = torch.from_numpy(images).to(device)
     rows = torch.arange(len(own), device=device)
     found = tools.completion.complete(own[:1], torch.zeros(1, 0, 2, dtype=torch.int64), ids=[""])
     chosen = (found.weights[0] > 0).nonzero()[:, 0]
     chosen = chosen[evenly(len(chosen), MOST).to(device)]
-    fold, index, flip = (part[0, chosen] for part in (found.folds(len(members)), found.index, found.flipped))
-    where = random_places(posterior, glimpses=glimpses, seed=seed, device=device)
-    banks = _asked(members, fold, found.pool, where[: len(chosen)], index, flip)
+    fold, index, flip = (part[0, chosen] for part in (found.folds(len(networks)), found.index, found.flipped))
+    where = random_locations(posterior, glimpses=glimpses, seed=seed, device=device)
+    banks = _asked(networks, fold, found.pool, where[: len(chosen)], index, flip)
     others = _asked(
-        members, rows % len(members), own, where[: len(own)], rows, torch.zeros_like(rows, dtype=torch.bool)
+        networks, rows % len(networks), own, where[: len(own)], rows, torch.zeros_like(rows, dtype=torch.bool)
     )
     return {
-        "networks": len(members),
+        "networks": len(networks),
         "bank": _mean(banks, found.weights[0, chosen]),
         "images": _mean(others, torch.ones(len(others))),
     }
 
 
-def random_places(posterior: Posterior, *, glimpses: int, seed: int, device: torch.device) -> Int64[Tensor, "MOST T 2"]:
+def random_locations(
+    posterior: Posterior, *, glimpses: int, seed: int, device: torch.device
+) -> Int64[Tensor, "MOST T 2"]:
     """T random locations of the grid for each image that is looked at."""
     return fixed_pixels(
         MOST,
@@ -68,7 +69,7 @@ def random_places(posterior: Posterior, *, glimpses: int, seed: int, device: tor
 
 
 def evenly(number: int, most: int) -> Int64[Tensor, " n"]:
-    """All of `number` places, or `most` of them at equal distances: they may be sorted by class."""
+    """All of `number` indices, or `most` of them at equal distances: they may be sorted by class."""
     return torch.linspace(0, number - 1, min(number, most), dtype=torch.float64).round().long()
 
 
@@ -98,14 +99,14 @@ def sentence(found: Mapping[str, Any], *, generator: str) -> str:
 
 
 def _asked(
-    members: Sequence[Posterior], fold: Tensor, images: Tensor, pixels: Tensor, index: Tensor, flip: Tensor
+    networks: Sequence[Posterior], fold: Tensor, images: Tensor, pixels: Tensor, index: Tensor, flip: Tensor
 ) -> Float32[Tensor, "Q V"]:
     """Entropies of Q queries, each asked of the network that its fold names."""
     order = fold.argsort(stable=True)
     parts = []
-    for number, member in enumerate(members):
+    for number, network in enumerate(networks):
         mine = (fold == number).nonzero()[:, 0]
-        parts.append(entropy(member.log_probabilities(images, pixels[mine], index=index[mine], flip=flip[mine])))
+        parts.append(entropy(network.log_probabilities(images, pixels[mine], index=index[mine], flip=flip[mine])))
     return torch.cat(parts)[order.argsort()]
 
 

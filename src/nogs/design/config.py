@@ -6,9 +6,6 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-LATER = {"label_share": 0.0, "overlap": 1.0, "shortlist": None, "refine": None}
-"""Fields that earlier versions did not have, each with the value that leaves things as they were."""
-
 
 class DesignConfig(BaseModel):
     """Where to look next (algorithm 1); how many completions there are is the completion's `kept`."""
@@ -17,38 +14,18 @@ class DesignConfig(BaseModel):
 
     search: Literal["grid", "race", "coarse-to-fine", "bayesopt"] = "race"
     """Every location on every completion (the paper), or one of the cheaper ways to the same location."""
-    earlier: Literal["completion", "image"] = "completion"
-    """Where a completion's earlier glimpses are read: in the completion (Eq. 5), or in the image that was looked at."""
-    label_share: float = Field(0.0, ge=0, le=1)
-    """Share of the cross-entropy with the completions' own labels in what is minimised; the rest is the posterior's
-    entropy, which is the paper's. Both expect the same of a true posterior; one that is too sure, or not sure enough,
-    at some places is misled by its entropy. Needs a bank of training images."""
-    revisit: bool = True
-    """Whether a location may be chosen again, as in algorithm 1."""
     overlap: float = Field(1.0, ge=0, le=1)
     """Largest share of a new glimpse that one of the earlier ones may have shown already; 1 allows any (the paper's).
     Where no location is left, the least overlap there is. Posteriors that were not trained with `overlapping` glimpses
     take what they see twice for more evidence."""
-    shortlist: int | None = Field(None, ge=1)
-    """grid, race: after the first glimpse try at most so many locations: those that tell most when nothing is seen, no
-    two of which have more than half in common. By default, and where the grid has no more, all of them (the paper).
-    `stride` and `refine` are then of no use."""
     keep_maps: bool = False
     """Keep the expected posterior entropy of every location, step and image, in maps.safetensors."""
 
-    confidence: float = Field(0.95, gt=0.5, lt=1)
-    """race: chance that a location which is better than the leader is not dropped (normal theory, for each one)."""
-    tolerance: float = Field(0.002, ge=0)
-    """race: nats by which the chosen location may be worse than the grid's."""
-    first: int = Field(8, ge=2)
-    """race: completions that every location is tried on before the first one is dropped."""
     growth: float = Field(1.5, gt=1)
     """race: how many times as many completions each round has seen as the one before."""
-
     share: float = Field(1.0, gt=0, le=1)
     """race: share of the grid's evaluations that a step should not exceed; where more would be needed to be sure, the
     least promising locations are dropped. The first look at the locations that start is had in any case."""
-
     stride: int | None = Field(None, ge=1)
     """race, coarse-to-fine: begin with every so many-th row and column, and go on around the best of them, at half of
     it; relies on smooth maps. By default 1 (all locations) and 4."""
@@ -59,13 +36,6 @@ class DesignConfig(BaseModel):
     """race with a stride: after the race among every so many-th row and column a smooth map is drawn through what it
     found, and the lowest share of the grid, so large, races next. By default the neighbours of those left, as `slack`
     has it."""
-    basins: int = Field(4, ge=1)
-    """coarse-to-fine: best locations so far around which the next finer ones are tried."""
-
-    start: int = Field(24, ge=2)
-    """bayesopt: locations tried before the first model."""
-    budget: int = Field(64, ge=2)
-    """bayesopt: locations tried in all."""
 
     images: int = Field(32, ge=1)
     """Images annotated together, a block: the piece of work that is done by one worker and lost by a crash."""
@@ -77,12 +47,8 @@ class DesignConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.budget < self.start:
-            raise ValueError(f"budget must be at least start, but is {self.budget} and start is {self.start}.")
-        if self.refine is not None and self.search == "race" and self.stride in (None, 1) and not self.shortlist:
+        if self.refine is not None and self.search == "race" and self.stride in (None, 1):
             raise ValueError("refine is for a race with a stride; give design.stride above 1, or refine None.")
-        if self.shortlist is not None and self.search not in ("grid", "race"):
-            raise ValueError(f"a shortlist is for the searches grid and race, not for {self.search}; leave one out.")
         return self
 
     def batch_on(self, device_type: str) -> int:

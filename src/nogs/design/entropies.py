@@ -1,8 +1,8 @@
 """Posterior entropies of algorithm 1, line 5, computed where they are asked for, in calls of one fixed shape, and kept.
 
 A call is always `batch` evaluations, whatever images, completions and candidates they belong to; the last ones are
-repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. Images that
-were looked at in the same places share the evaluations of the completions that they have in common. The K networks of a
+repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. Images with
+the same earlier locations share the evaluations of the completions that they have in common. The K networks of a
 cross-fitted posterior are asked in calls of their own, a K-th as large, each about completions whose source it has not
 seen.
 """
@@ -13,14 +13,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from jaxtyping import Bool, Float32, Float64, Int, Int64, UInt8
+from jaxtyping import Bool, Float32, Float64, Int, Int64
 from torch import Tensor
 
 from nogs.completion.protocol import Completions
 from nogs.data.task import LabelSpace
 from nogs.design.looking import Answers, looking_apart
-from nogs.posterior.crossfit import CrossFitted
-from nogs.posterior.protocol import Posterior, cross_entropy, entropy
+from nogs.posterior.protocol import Posterior, entropy, members
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 
@@ -47,9 +46,7 @@ class Entropies:
     """Entropies H[g(θ | f(x_n, l_1:t))] of B images, N completions and L candidates for the next location, on demand.
 
     `values` has NaN where nothing was asked yet; completions lie in `order`. Earlier glimpses are read from the
-    completion (Eq. 5), or, where `images` is given, from the images themselves. Each of the `objectives` is a sum of
-    label variables' entropies; searches look at the first. With the completions' `labels`, a `share` of each entropy is
-    that of the label's cross-entropy instead.
+    completion (Eq. 5). Each of the `objectives` is a sum of label variables' entropies; searches look at the first.
     """
 
     def __init__(
@@ -60,10 +57,6 @@ class Entropies:
         *,
         objectives: Sequence[Sequence[int]],
         order: Int64[Tensor, "B N"] | None = None,
-        candidates: Int[Tensor, "L 2"] | None = None,
-        images: UInt8[Tensor, "B H W 3"] | None = None,
-        labels: Int64[Tensor, "B N V"] | None = None,
-        share: float = 1.0,
         batch: int = 512,
         advance: Callable[[int], object] | None = None,
     ) -> None:
@@ -72,24 +65,21 @@ class Entropies:
         if order is None:
             order = torch.argsort((completions.weights == 0).to(torch.uint8), dim=1, stable=True)
         order, pixels = order.to(device), pixels.to(device)
-        self.candidates = (posterior.grid.pixels if candidates is None else candidates).to(device)
+        self.candidates = posterior.grid.pixels.to(device)
         self.objectives = [torch.tensor(list(variables), device=device) for variables in objectives]
         number, self._kept = order.shape
-        networks = len(posterior.members) if isinstance(posterior, CrossFitted) else 1
+        networks = len(members(posterior))
         self.batch = max(1, batch // networks)
         columns = (completions.index, completions.rows, completions.flipped, completions.folds(networks))
         index, rows, flip, fold = (part.gather(1, order).flatten() for part in columns)
-        used = completions.weights.gather(1, order).flatten() > 0  # places that are not used stand for nothing
+        used = completions.weights.gather(1, order).flatten() > 0  # entries that are not used stand for nothing
         shown = torch.where(rows >= 0, rows, rows.amax() + 1 + index)
         own = torch.arange(number, device=device)
-        # with earlier glimpses from the images nothing is shared: each has its own
-        history = _alike(pixels.flatten(1)) if images is None else own
+        history = _alike(pixels.flatten(1))
         image = own.repeat_interleave(self._kept)
         self._query = _alike(torch.stack([history[image], used, fold, shown, flip], 1).long())
         self._grouped = history.argsort(stable=True)
         asked = _firsts(self._query)
-        self._labels = None if labels is None else labels[own[:, None], order].flatten(0, 1)[asked]
-        self._share = share
         self._asked = looking_apart(
             posterior,
             completions.pool,
@@ -97,7 +87,6 @@ class Entropies:
             fold=fold[asked],
             index=index[asked],
             flip=flip[asked],
-            truth=None if images is None else (images, image[asked]),
         )
         # the statistics are of float64, which not every device has
         home = torch.device("cpu") if device.type == "mps" else device
@@ -108,12 +97,6 @@ class Entropies:
         self._table = torch.full(shape, torch.nan, device=home)
         self.tried: Int64[Tensor, "B L"] = torch.zeros(number, len(self.candidates), dtype=torch.int64, device=home)
         self.evaluations = 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns in which the candidates lie: the grid's, or one row of those that are not all of it."""
-        grid = self.posterior.grid
-        return grid.shape if len(self.candidates) == len(grid) else (1, len(self.candidates))
 
     @property
     def values(self) -> Float32[Tensor, "B N L"]:
@@ -151,37 +134,34 @@ class Entropies:
         if listed:
             yield slice(start, len(evaluations))
 
-    def _ask(self, image: Int64[Tensor, " M"], place: Int64[Tensor, " M"], where: Int64[Tensor, " M"]) -> None:
+    def _ask(self, image: Int64[Tensor, " M"], completion: Int64[Tensor, " M"], where: Int64[Tensor, " M"]) -> None:
         """Ask about M triples (image, completion, candidate), what is the same in several of them once."""
         device, length = self.candidates.device, len(self.candidates)
-        query = self._query[(image * self._kept + place).to(device)]
+        query = self._query[(image * self._kept + completion).to(device)]
         pair, back = torch.unique(query * length + where.to(device), return_inverse=True)
         query, last = pair // length, self.candidates[pair % length]
         found = torch.empty(len(pair), len(self.objectives), device=device)
         for answers, among in self._asked:
             if among is None:
-                self._call(answers, query, last, query, torch.arange(len(pair), device=device), found)
+                self._call(answers, query, last, torch.arange(len(pair), device=device), found)
                 continue
             mine = (among[query] >= 0).nonzero()[:, 0]
-            self._call(answers, among[query[mine]], last[mine], query[mine], mine, found)
+            self._call(answers, among[query[mine]], last[mine], mine, found)
         if found.isnan().any():
             raise InputError("The posterior answers with NaN; its weights are ruined: train it again, or give another.")
         for some in torch.arange(len(image), device=image.device).split(_WRITTEN):
             known = found[back[some.to(device)]].to(self._table.device)
-            self._table[image[some], place[some], where[some]] = known
+            self._table[image[some], completion[some], where[some]] = known
         self.evaluations += len(pair)
 
-    def _call(self, answers: Answers, number: Tensor, last: Tensor, query: Tensor, to: Tensor, found: Tensor) -> None:
-        """Ask one network about some queries, by the `number` that each has among its own, `batch` at a time, and write
-        what it says to these rows of `found`."""
+    def _call(self, answers: Answers, query: Tensor, last: Tensor, to: Tensor, found: Tensor) -> None:
+        """Ask one network about some of its queries, `batch` at a time, and write the entropies to the rows `to` of
+        `found`."""
         step = torch.arange(self.batch, device=last.device)
         for start in range(0, len(query), self.batch):
             rows = (start + step).clamp(max=len(query) - 1)
             asked = rows[: len(query) - start]
-            said = answers(number[rows], last[rows])[: len(asked)]
-            each = entropy(said)
-            if self._labels is not None:
-                each = each + self._share * (cross_entropy(said, self._labels[query[asked]]) - each)
+            each = entropy(answers(query[rows], last[rows])[: len(asked)])
             found[to[asked]] = torch.stack([each[..., variables].sum(-1) for variables in self.objectives], -1)
             if self._advance is not None:
                 self._advance(len(asked))
@@ -196,7 +176,7 @@ def _alike(rows: Int64[Tensor, "Q W"]) -> Int64[Tensor, " Q"]:
 
 
 def _firsts(numbers: Int64[Tensor, " Q"]) -> Int64[Tensor, " U"]:
-    """The first place of each number."""
+    """The index of each number's first occurrence."""
     order = numbers.argsort(stable=True)
     return order[numbers[order].diff(prepend=numbers.new_full((1,), -1)) > 0]
 
@@ -204,11 +184,11 @@ def _firsts(numbers: Int64[Tensor, " Q"]) -> Int64[Tensor, " U"]:
 def _listed(
     number: Int64[Tensor, "B L"], tried: Int64[Tensor, "B L"], images: Int64[Tensor, " b"]
 ) -> tuple[Int64[Tensor, " M"], Int64[Tensor, " M"], Int64[Tensor, " M"]]:
-    """For each candidate of some images its next `number` completions, one after the other: images, places, ..."""
+    """For each candidate of some images its next `number` completions, one after the other: images, completions, ..."""
     row, where = number[images].nonzero(as_tuple=True)
     image = images[row]
     each = number[image, where]
     ends = each.cumsum(0)
     entry = torch.repeat_interleave(each)
-    place = torch.arange(len(entry), device=entry.device) - (ends - each)[entry] + tried[image, where][entry]
-    return image[entry], place, where[entry]
+    completion = torch.arange(len(entry), device=entry.device) - (ends - each)[entry] + tried[image, where][entry]
+    return image[entry], completion, where[entry]

@@ -90,8 +90,8 @@ def first_minimum(values: Float[Tensor, "*batch L"]) -> Int[Tensor, "*batch"]:
     """Index of the least value; of values that are equal to `TIE`, the first. NaN and infinity don't count."""
     values = values.nan_to_num(nan=torch.inf)
     near = values <= values.amin(-1, keepdim=True) + TIE
-    place = torch.arange(values.shape[-1], device=values.device)
-    return torch.where(near, place, len(place)).amin(-1)
+    index = torch.arange(values.shape[-1], device=values.device)
+    return torch.where(near, index, len(index)).amin(-1)
 
 
 def _normalised(weights: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ class Race:
 
     def search(self, entropies: Entropies, allowed: Bool[Tensor, "B L"]) -> Choice:
         """See `LocationSearch`. What happens to an image does not depend on those beside it."""
-        shape = entropies.shape
+        shape = entropies.posterior.grid.shape
         allowed = allowed.to(entropies.values.device)
         coarse = every(allowed, shape, self.stride)
         winner, alive, forced = self._race(entropies, coarse, allowed, self.stride)
@@ -120,12 +120,12 @@ class Race:
         weights = torch.where(known, entropies.weights[..., None], 0.0)
         gaps = torch.where(known, values - leader, 0.0)
         gap = ((weights * gaps).sum(1) / weights.sum(1)).cpu()  # each on the completions that it was tried on
-        out, places, may = _only(winner, allowed).cpu(), coarse[:, columns].cpu(), allowed.cpu()
-        for b, here in enumerate(places):
+        out, tried, may = _only(winner, allowed).cpu(), coarse[:, columns].cpu(), allowed.cpu()
+        for b, here in enumerate(tried):
             if int(here.sum()) < _NEIGHBOURS:  # too few to draw a map through
                 out[b] = True
                 continue
-            drawn = drawn_through(gap[b, here], columns.cpu()[here], entropies.shape, scale=self.stride)
+            drawn = drawn_through(gap[b, here], columns.cpu()[here], entropies.posterior.grid.shape, scale=self.stride)
             lowest = torch.where(may[b], drawn, torch.inf).sort(stable=True).indices
             out[b, lowest[: math.ceil((self.refine or 1) * len(lowest))]] = True
         return out.to(allowed.device) & allowed
@@ -147,7 +147,7 @@ class Race:
             entropies.fill(alive & racing[:, None], seen)
             judged = self._judge(entropies, alive, seen)
             if stride > 1:
-                rough = roughness(judged.mean, entropies.shape, stride, before=rough)
+                rough = roughness(judged.mean, entropies.posterior.grid.shape, stride, before=rough)
             winner = torch.where(racing, judged.leader, winner)
             stays = alive & (judged.gap - judged.bound - self.slack * rough < -self.tolerance)
             alive = torch.where(racing[:, None], stays.scatter(1, judged.leader[:, None], True), alive)
@@ -212,18 +212,18 @@ def roughness(
 
 
 def drawn_through(
-    heights: Float64[Tensor, " K"], places: Int64[Tensor, " K"], shape: tuple[int, int], *, scale: float
+    heights: Float64[Tensor, " K"], index: Int64[Tensor, " K"], shape: tuple[int, int], *, scale: float
 ) -> Float64[Tensor, " L"]:
-    """A smooth map of `shape` through heights at some of its places: the mean of a Gaussian process whose correlation
+    """A smooth map of `shape` through heights at some locations: the mean of a Gaussian process whose correlation
     (Matern 5/2) falls with the distance in units of `scale`."""
     rows, columns = torch.arange(shape[0]), torch.arange(shape[1])
     points = torch.cartesian_prod(rows, columns).double()
-    apart = torch.cdist(points, points[places]) * 5**0.5 / scale
+    apart = torch.cdist(points, points[index]) * 5**0.5 / scale
     alike = (1 + apart + apart.square() / 3) * torch.exp(-apart)
     mean = heights.mean()
-    bends = alike[places] + _NUGGET * torch.eye(len(places), dtype=torch.float64)
+    bends = alike[index] + _NUGGET * torch.eye(len(index), dtype=torch.float64)
     drawn = mean + alike @ torch.linalg.solve(bends, heights - mean)
-    return drawn.scatter(0, places, heights)
+    return drawn.scatter(0, index, heights)
 
 
 def _steadied(

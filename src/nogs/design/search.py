@@ -13,11 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int64
 from torch import Tensor
 
-from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies
 from nogs.design.epe import EPEMap, estimate, first_minimum, paired
 
-__all__ = ["Choice", "GridSearch", "LocationSearch", "conclude", "every", "make_search", "means", "neighbours"]
+__all__ = ["Choice", "GridSearch", "LocationSearch", "conclude", "every", "means", "neighbours"]
 
 
 @dataclass(frozen=True)
@@ -84,14 +83,14 @@ def conclude(
     """Try the winners on the completions that they were not tried on yet, and sum up what is known."""
     entropies.fill(torch.zeros_like(allowed).scatter(1, winner[:, None].to(allowed.device), True))
     estimates, errors, rivals, margins = [], [], [], []
-    for b, (place, used) in enumerate(zip(winner.tolist(), entropies.used)):
+    for b, (location, used) in enumerate(zip(winner.tolist(), entropies.used)):
         values, weights = entropies.values[b, :used], entropies.weights[b, :used]
-        found, error = estimate(values, weights, leader=place, most=entropies.most())
+        found, error = estimate(values, weights, leader=location, most=entropies.most())
         rest = torch.where(allowed[b].to(found.device), found, torch.nan)
-        rest[place] = torch.nan
-        rival = int(first_minimum(rest)) if (~rest.isnan()).any() else place
+        rest[location] = torch.nan
+        rival = int(first_minimum(rest)) if (~rest.isnan()).any() else location
         rivals.append(rival)
-        margins.append(_margin(values, weights, place, rival))
+        margins.append(_margin(values, weights, location, rival))
         estimates.append(found)
         errors.append(error)
     device = entropies.values.device
@@ -124,32 +123,6 @@ def every(allowed: Bool[Tensor, "B L"], shape: tuple[int, int], stride: int) -> 
     coarse[torch.tensor(rows)[:, None], torch.tensor(columns)] = True
     wanted = coarse.flatten() & allowed
     return torch.where(wanted.any(1, keepdim=True), wanted, allowed)
-
-
-def make_search(config: DesignConfig) -> LocationSearch:
-    """The search that a recipe names."""
-    if config.search == "grid":
-        return GridSearch()
-    if config.search == "race":
-        from nogs.design.race import Race
-
-        return Race(
-            confidence=config.confidence,
-            tolerance=config.tolerance,
-            first=config.first,
-            growth=config.growth,
-            stride=1 if config.shortlist else config.stride or 1,
-            slack=config.slack,
-            share=config.share,
-            refine=config.refine,
-        )
-    if config.search == "coarse-to-fine":
-        from nogs.design.coarse import CoarseToFine
-
-        return CoarseToFine(stride=config.stride or 4, basins=config.basins)
-    from nogs.design.bayesopt import BayesOpt
-
-    return BayesOpt(start=config.start, budget=config.budget)
 
 
 def _margin(values: Float[Tensor, "N L"], weights: Tensor, winner: int, rival: int) -> tuple[float, float]:

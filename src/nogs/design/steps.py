@@ -11,18 +11,20 @@ import torch
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 from torch import Tensor
 
-from nogs.completion.protocol import Completion, Completions
-from nogs.design.baselines import spread
+from nogs.completion.protocol import Completion
+from nogs.design.bayesopt import BayesOpt
+from nogs.design.coarse import CoarseToFine
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies, objective, random_order
 from nogs.design.epe import EPEMap, estimate, first_minimum
-from nogs.design.search import LocationSearch, make_search
+from nogs.design.race import Race
+from nogs.design.search import GridSearch, LocationSearch
 from nogs.glimpse import Grid
 from nogs.posterior.protocol import Posterior, entropy
 from nogs.runtime.progress import track
 from nogs.runtime.streams import key
 
-__all__ = ["Annotated", "First", "Tools", "allowed_next", "annotate_images", "first_step", "shortlist"]
+__all__ = ["Annotated", "First", "Tools", "allowed_next", "annotate_images", "first_step", "make_search"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,6 @@ class Tools:
     posterior: Posterior
     completion: Completion
     device: torch.device
-    labels: Int64[Tensor, "M V"] | None = None  # of the images that completions have as their sources
-
-    def labels_of(self, completions: Completions) -> Int64[Tensor, "B N V"] | None:
-        """What the completions show, where that is wanted."""
-        if self.labels is None or completions.sources is None:
-            return None
-        return self.labels.to(completions.sources.device)[completions.sources.clamp(min=0)]
 
 
 @dataclass(frozen=True)
@@ -80,8 +75,6 @@ def first_step(tools: Tools, image: UInt8[np.ndarray, "H W 3"], *, config: Desig
             completions,
             nothing,
             objectives=[(variable,) for variable in variables],
-            labels=tools.labels_of(completions),
-            share=config.label_share,
             batch=config.batch_on(tools.device.type),
             advance=None if bar is None else bar.advance,
         )
@@ -117,34 +110,28 @@ def annotate_images(
     search = search or make_search(config)
     variables = objective(posterior.space, attribute)
     pictures = torch.from_numpy(images).to(tools.device)
-    places = grid.pixels.to(tools.device)
-    number, length = len(ids), len(grid)
+    pixels = grid.pixels.to(tools.device)
+    number = len(ids)
     start = _first_of(first, variables)
     chosen = torch.full((number, 1), start[0], dtype=torch.int64, device=tools.device)
     numbers = {"epe": [start[1]] * number, "error": [start[2]] * number}
     steps = [{**numbers, "sure": [torch.nan] * number, "effective": [float(first.map.tried.max())] * number}]
-    maps = [torch.stack(start[3:]).expand(number, 2, length)]
-    among = shortlist(grid, start[3], config.shortlist or length).sort().values.to(tools.device)
+    maps = [torch.stack(start[3:]).expand(number, 2, len(grid))]
     spent = 0
     for t in range(2, glimpses + 1):
-        pixels = places[chosen]
-        completions = tools.completion.complete(pictures, pixels.cpu(), ids=ids)
+        completions = tools.completion.complete(pictures, pixels[chosen].cpu(), ids=ids)
         order = [random_order(w, key=key(seed, "design/order", id, t)) for w, id in zip(completions.weights, ids)]
         entropies = Entropies(
             posterior,
             completions,
-            pixels,
+            pixels[chosen],
             objectives=[variables],
             order=torch.stack(order),
-            candidates=places[among],
-            images=pictures if config.earlier == "image" else None,
-            labels=tools.labels_of(completions),
-            share=config.label_share,
             batch=config.batch_on(tools.device.type),
             advance=advance,
         )
-        choice = search.search(entropies, allowed_next(grid, chosen, config, among=among))
-        chosen = torch.cat([chosen, among[choice.location.to(tools.device)][:, None]], 1)
+        choice = search.search(entropies, allowed_next(grid, chosen, overlap=config.overlap))
+        chosen = torch.cat([chosen, choice.location.to(tools.device)[:, None]], 1)
         steps.append(
             {
                 "epe": choice.epe.tolist(),
@@ -154,37 +141,39 @@ def annotate_images(
             }
         )
         if config.keep_maps:
-            known = torch.stack([choice.map.estimate, choice.map.error], 1).cpu()
-            maps.append(known.new_full((number, 2, length), torch.nan).index_copy(2, among.cpu(), known))
+            maps.append(torch.stack([choice.map.estimate, choice.map.error], 1).cpu())
         spent += entropies.evaluations
     columns = {name: np.array([step[name] for step in steps], dtype=np.float64).T for name in steps[0]}
     return Annotated(
         locations=chosen.cpu().numpy(),
-        entropy=_entropies(posterior, pictures, places[chosen], variables, padded=config.images),
+        entropy=_entropies(posterior, pictures, pixels[chosen], variables, padded=config.images),
         evaluations=spent,
         maps=torch.stack(maps, 1).float().numpy() if config.keep_maps else None,
         **columns,
     )
 
 
-def allowed_next(
-    grid: Grid, chosen: Int64[Tensor, "B T"], config: DesignConfig, *, among: Int64[Tensor, " S"] | None = None
-) -> Bool[Tensor, "B S"]:
-    """Which locations (`among` some) may be next; where none may, those of which least was shown, and at last those
-    taken before."""
-    places = grid.pixels.to(chosen.device)
-    shown = grid.in_common(places[None, None], places[chosen][:, :, None]).amax(1)
-    if not config.revisit:
-        shown = shown.scatter(1, chosen, torch.inf)
-    if among is not None:
-        shown = shown[:, among]
-    return shown <= shown.amin(1, keepdim=True).clamp(min=config.overlap)
+def make_search(config: DesignConfig) -> LocationSearch:
+    """The search that a recipe names."""
+    if config.search == "grid":
+        return GridSearch()
+    if config.search == "race":
+        return Race(
+            growth=config.growth,
+            stride=config.stride or 1,
+            slack=config.slack,
+            share=config.share,
+            refine=config.refine,
+        )
+    return CoarseToFine(stride=config.stride or 4) if config.search == "coarse-to-fine" else BayesOpt()
 
 
-def shortlist(grid: Grid, epe: Float64[Tensor, " L"], number: int) -> Int64[Tensor, " S"]:
-    """The `number` locations of least expected entropy no two of which have more than half of a glimpse in common; if
-    that is all there are, all."""
-    return spread(grid, epe, common=1.0 if number >= len(grid) else 0.5)[:number]
+def allowed_next(grid: Grid, chosen: Int64[Tensor, "B T"], *, overlap: float) -> Bool[Tensor, "B L"]:
+    """Locations of which no earlier glimpse shows more than the share `overlap`; if there is none, those of which least
+    was shown."""
+    pixels = grid.pixels.to(chosen.device)
+    shown = grid.in_common(pixels[None, None], pixels[chosen][:, :, None]).amax(1)
+    return shown <= shown.amin(1, keepdim=True).clamp(min=overlap)
 
 
 def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float, Tensor, Tensor]:
@@ -192,8 +181,8 @@ def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float
     chosen = first.map.estimate[list(variables)].sum(0)
     # of a sum only a bound is known: errors that all go the same way
     error = first.map.error[list(variables)].sum(0)
-    place = int(first_minimum(chosen))
-    return place, float(chosen[place]), float(error[place]), chosen, error
+    index = int(first_minimum(chosen))
+    return index, float(chosen[index]), float(error[index]), chosen, error
 
 
 def _entropies(

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import current_process
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Int64
 
 from nogs.bank import Bank, load_bank
-from nogs.bank.bank import SOURCES, read_sources, source_rows
+from nogs.bank.bank import SOURCES
 from nogs.completion import CompletionConfig, Retrieval
 from nogs.data import DataConfig, Task, load_task
 from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
 from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.network import NetworkPosterior
+from nogs.posterior.protocol import CrossFit, Posterior
 from nogs.posterior.store import load_posterior, trained_elsewhere
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
-from nogs.runtime.fingerprint import fingerprint
 
 __all__ = [
     "Files",
     "bank_folder",
-    "bank_mark",
     "check_leaks",
     "check_sources",
     "fits",
-    "source_labels",
     "unseen",
     "worker_device",
 ]
@@ -57,7 +52,6 @@ class Files:
     cache: Path | None = None
     source: Path | None = None
     skip_corrupt: bool = False
-    labels: Any = field(default=None, compare=False)  # int64 [M, V]: of `source_rows`, if the design asks
 
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
@@ -85,11 +79,10 @@ class Files:
         )
         return load_bank(self.bank, device=str(device), on_gpu=on_gpu, task=task, source=self.source)
 
-    def tools(self, posterior: NetworkPosterior | CrossFitted, bank: Bank, *, device: torch.device) -> Tools:
+    def tools(self, posterior: Posterior, bank: Bank, *, device: torch.device) -> Tools:
         """Posterior and bank, joined."""
         completion = Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed)
-        labels = None if self.labels is None else torch.from_numpy(self.labels).to(device)
-        return Tools(posterior, completion, device, labels)
+        return Tools(posterior, completion, device)
 
 
 def fits(bytes_: int, device: torch.device) -> bool:
@@ -108,7 +101,7 @@ def worker_device(name: str) -> torch.device:
 
 def bank_folder(path: Path) -> Path:
     """The folder of a bank, given as such or as the run that holds it."""
-    found = next((place for place in (path, path / "bank") if _is_bank(place)), None)
+    found = next((folder for folder in (path, path / "bank") if _is_bank(folder)), None)
     if found is None:
         raise InputError(f"{path} holds no finished bank; build one with nogs bank build, or correct --bank.")
     return found
@@ -133,54 +126,25 @@ def unseen(task: Task, ids: Sequence[str]) -> None:
 def check_leaks(task: Task, *, posterior: str, bank: Path) -> None:
     """Refuse a posterior or a bank that was made with other splits, and may so have seen the images to annotate."""
     built = read_json(bank / "done.json").get("task")
-    found = [(f"The posterior {posterior}", "train it", mark) for mark in trained_elsewhere(posterior, task)]
+    found = [(f"The posterior {posterior}", "train it", other) for other in trained_elsewhere(posterior, task)]
     if built not in (None, task.fingerprint):
         found.append((f"The bank {bank}", "build it", built))
-    for what, remedy, mark in found:
+    for what, remedy, other in found:
         raise InputError(
-            f"{what} was made for other data or splits than these ({mark}, not {task.fingerprint}), so it may have "
+            f"{what} was made for other data or splits than these ({other}, not {task.fingerprint}), so it may have "
             f"seen the images to annotate; {remedy} again, or pass --unchecked if it has not."
         )
 
 
-def bank_mark(bank: Path, *, task: Task, posterior: NetworkPosterior | CrossFitted, labelled: bool) -> str:
-    """Fingerprint of what a design takes from a bank: its images, and which they show where labels or cross-fitting ask
-    for more than the ranks that all versions have told."""
-    about = read_json(bank / "done.json")
-    sources = read_sources(bank, images=about["images"])
-    telling = labelled or isinstance(posterior, CrossFitted)
-    if not telling or sources is None or int(sources.max()) < len(task.splits["posterior"]):
-        return str(about["fingerprint"])
-    return fingerprint(about["fingerprint"], sources)
-
-
-def source_labels(task: Task, *, bank: Path) -> Int64[np.ndarray, "M V"]:
-    """Labels of what a bank's sources number; a bank that does not show images of this task is refused."""
-    about = read_json(bank / "done.json")
-    if about["generator"] != "training-images" or not (bank / SOURCES).is_file() or about["task"] != task.fingerprint:
-        raise InputError(
-            f"design.label_share is above 0, for which {bank} would have to show training images of these data and "
-            "splits; build a bank with --bank.generator training-images, or leave --design.label-share out."
-        )
-    sources = read_sources(bank, images=about["images"])
-    if sources is not None and (sources < 0).any():
-        raise InputError(
-            f"{bank} does not say of all its images which training image they show, whose labels design.label_share "
-            "needs; run the nogs bank build that made it once more, which adds this."
-        )
-    rows = source_rows(task)
-    return task.labels[rows].reshape(len(rows), -1).astype(np.int64)
-
-
-def check_sources(posterior: NetworkPosterior | CrossFitted, *, bank: Path) -> None:
+def check_sources(posterior: Posterior, *, bank: Path) -> None:
     """Refuse a bank of training images of which a cross-fitted posterior can't tell which network has not seen them."""
     about = read_json(bank / "done.json")
-    if not isinstance(posterior, CrossFitted) or about["generator"] != "training-images":
+    if not isinstance(posterior, CrossFit) or about["generator"] != "training-images":
         return
     if not (bank / SOURCES).is_file():
         raise InputError(
-            f"{bank} does not say which training images it shows, which a cross-fitted posterior needs; run the nogs "
-            "bank build that made it once more, which adds this."
+            f"{bank / SOURCES} is missing, and a cross-fitted posterior needs it; run the nogs bank build that made "
+            "the bank once more, which writes this file again and keeps the rest."
         )
     if posterior.splits != about["task"]:
         raise InputError(

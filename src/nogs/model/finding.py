@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nogs.model.found import CONFIG, WEIGHTS, Found
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, read_yaml
 
 Best = Literal["accuracy", "balanced_accuracy", "nll"]
 """What a kept network is best at on the validation images."""
 
-WEIGHTS = "model.safetensors"
-"""The network's file in a packed folder."""
-CONFIG = "config.json"
-"""What a packed folder says about it for programs that don't read its header."""
 HUB = "hf://"
-
-
-@dataclass(frozen=True)
-class Found:
-    """A network's file, its name in the run, the run's `data` fields (none if unknown), and why this one."""
-
-    path: Path
-    name: str
-    data: dict[str, Any]
-    why: str
-
-    @property
-    def folder(self) -> Path:
-        """Where the network's own files lie: evaluation, metrics, locations."""
-        return self.path.parent
 
 
 def find(source: str | Path, *, network: str | None = None, best: Best = "accuracy") -> Found:

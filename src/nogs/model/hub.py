@@ -13,7 +13,7 @@ from typing import Any
 from nogs import __version__
 from nogs.attention.store import load_network, save_network
 from nogs.model.card import card
-from nogs.model.finding import CONFIG, WEIGHTS, Found
+from nogs.model.found import CONFIG, WEIGHTS, Found
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_json, write_text
 

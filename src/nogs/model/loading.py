@@ -10,7 +10,8 @@ import torch
 from nogs.attention.store import load_network
 from nogs.data.images import Fit
 from nogs.model.classifier import Model
-from nogs.model.finding import Best, Found, find
+from nogs.model.finding import Best, find
+from nogs.model.found import Found
 from nogs.runtime.errors import InputError
 
 

@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nogs.data.task import Task
-from nogs.design.config import LATER as DESIGN_LATER
 from nogs.pipeline import estimates
 from nogs.pipeline.verdict import verdicts
 from nogs.pipeline.work import STAGES, Settings, Work, counted, digest_of, save_figure
-from nogs.posterior.config import LATER as POSTERIOR_LATER
 from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.device import versions
-from nogs.runtime.errors import InputError
-from nogs.runtime.fields import telling
 from nogs.runtime.files import read_json, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.lock import only_one
@@ -46,13 +42,7 @@ class _Run(Work):
 
     def all(self) -> Path:
         """Every stage up to the last that is asked for."""
-        end, recipe = self.run, self.recipe
-        late = STAGES.index(self.settings.until) >= STAGES.index("sequences")
-        if late and recipe.design.label_share and recipe.bank.generator != "training-images":
-            raise InputError(
-                f"design.label_share is {recipe.design.label_share:g}, but the images of a bank of "
-                f"{recipe.bank.generator!r} have no labels; give --bank.generator training-images, or leave it out."
-            )
+        end = self.run
         for number, stage in enumerate(STAGES, start=1):
             self.head = f"{number}/{len(STAGES)} {stage}"
             end = getattr(self, f"_{stage}")()
@@ -102,8 +92,7 @@ class _Run(Work):
                 if "tables" in found:
                     self.tell(f"  {_scores(found)}")
             return folder
-        fields = telling(config, later=POSTERIOR_LATER, exclude={"save_every"})
-        self.enter("posterior", {"posterior": fields, **self.common()})
+        self.enter("posterior", {"posterior": config.model_dump(mode="json"), **self.common()})
         with self.threads(config.kind == "tokens" and config.width <= 128):
             if not self.skipped(folder):
                 seconds = self.measured(estimates.posterior_seconds, self.recipe, self.task, device=self.device)
@@ -124,10 +113,9 @@ class _Run(Work):
     def _bank(self) -> Path:
         """What could the rest of an image be?"""
         from nogs.bank import build_bank
-        from nogs.bank.config import telling_fields
 
         folder, settings, config = self.run / "bank", self.settings, self.recipe.bank
-        self.enter("bank", {"bank": telling_fields(config), "from data": self.task.fingerprint})
+        self.enter("bank", {"bank": config.model_dump(mode="json"), "from data": self.task.fingerprint})
         if not self.skipped(folder):
             seconds = self.measured(
                 estimates.bank_seconds, self.recipe, self.task, device=self.device, source=settings.source
@@ -169,7 +157,7 @@ class _Run(Work):
         """Where to look next, so that least is left unknown?"""
         from nogs.design.annotation import annotate, close_tools
         from nogs.design.confidence import sentence
-        from nogs.design.tools import bank_mark, check_leaks
+        from nogs.design.tools import check_leaks
         from nogs.posterior.store import identity, load_posterior
         from nogs.runtime.executors import LocalExecutor
 
@@ -177,15 +165,14 @@ class _Run(Work):
         home, bank, source = self.run / "sequences", self.run / "bank", self.posterior_file()
         parts = {
             "completion": recipe.completion.model_dump(mode="json"),
-            "design": telling(recipe.design, later=DESIGN_LATER),
+            "design": recipe.design.model_dump(mode="json"),
         }
         inputs = {f"from the {stage}": self.ledger.mark(stage) for stage in ("posterior", "bank")}
         self.enter("sequences", {**parts, **inputs, **self.common()})
         check_leaks(task, posterior=source, bank=bank)
-        opened = load_posterior(source, task=task)  # one of another task is refused here
+        load_posterior(source, task=task)  # one of another task is refused here
         tools, workers = self.tools(source), self.settings.workers or self.places(len(ids))
-        mark = bank_mark(bank, task=task, posterior=opened, labelled=recipe.design.label_share > 0)
-        digest = file_digest(source)
+        mark, digest = read_json(bank / "done.json")["fingerprint"], file_digest(source)
         for attribute in self.attributes:
             folder = home / (attribute or "")
             if not self.skipped(folder):

@@ -30,14 +30,12 @@ class Rows:
     """The same for the first token of each row alone."""
 
 
-def plan_rows(rows: int, tokens: int, *, seen: Bool[Tensor, "Q n"] | None, device: torch.device) -> Rows:
-    """Rows of which the tokens `seen` (by default all) are seen by the row's own tokens."""
+def plan_rows(rows: int, tokens: int, *, seen: Bool[Tensor, "Q n"], device: torch.device) -> Rows:
+    """Rows of which the tokens `seen` are seen by the row's own tokens."""
     most = max(1, TILE.get(device.type, 1) // tokens)
     together = next(number for number in range(min(most, max(rows, 1)), 0, -1) if rows % number == 0)
-    if tokens == 1 or (together == 1 and seen is None):
+    if tokens == 1:
         return Rows(rows, tokens, together, None, None)
-    if seen is None:
-        seen = torch.ones(together, tokens, dtype=torch.bool, device=device)  # one bias serves all
     own = torch.eye(together, dtype=torch.bool, device=device).repeat_interleave(tokens, 1)
     allowed = own & seen.reshape(-1, 1, together * tokens)
     cast = torch.is_autocast_enabled(device.type)
@@ -66,7 +64,7 @@ def attend(
         tiles = part.rows // part.together
         q, k, v = (x.reshape(tiles, -1, heads, x.shape[-1] // heads).transpose(1, 2) for x in (q, k, v))
         bias = part.first_bias if first else part.bias
-        if bias is not None:
-            bias = bias.to(q.dtype).expand(tiles, -1, -1, -1)
+        assert bias is not None
+        bias = bias.to(q.dtype).expand(tiles, -1, -1, -1)
         found.append(F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2).flatten(0, 1))
     return torch.cat(found) if len(found) > 1 else found[0]

@@ -28,18 +28,12 @@ def fit_temperatures(
     labels: Int[Tensor, "N V"],
     rows: Int[Tensor, " n"],
     *,
-    kind: Literal["none", "glimpses", "labels"],
     locations: Literal["anywhere", "grid"],
     seed: int,
-) -> Float32[Tensor, "T1 _"]:
-    """Inverse temperatures by number of glimpses t = 0..T, for the images `rows` seen at random locations.
-
-    Kind "glimpses" shares one among all label variables; "labels" fits one for each.
-    """
+) -> Float32[Tensor, "T1 1"]:
+    """Inverse temperatures by number of glimpses t = 0..T, for the images `rows` seen at random locations."""
     glimpses, head = posterior.glimpses, posterior.architecture.head
-    table = torch.ones(glimpses + 1, head.variables if kind == "labels" else 1, device=images.device)
-    if kind == "none":
-        return table
+    table = torch.ones(glimpses + 1, 1, device=images.device)
     draws = max(1, min(4, _QUERIES // len(rows)))
     where = fixed_pixels(
         draws * len(rows),
@@ -54,19 +48,18 @@ def fit_temperatures(
     for t in range(glimpses + 1):
         observed = observed_first(torch.full_like(which, t), glimpses)
         logits = posterior.logits(images, where, index=which, observed=observed)
-        table[t] = fit_inverse_temperature(logits, labels[which], head=head, shared=kind == "glimpses")
+        table[t] = fit_inverse_temperature(logits, labels[which], head=head)
     return table
 
 
 def fit_inverse_temperature(
-    logits: Float32[Tensor, "Q O"], labels: Int[Tensor, "Q V"], *, head: Head, shared: bool
-) -> Float32[Tensor, " _"]:
-    """The factor on the logits with the least cross-entropy, one for all variables or one for each.
+    logits: Float32[Tensor, "Q O"], labels: Int[Tensor, "Q V"], *, head: Head
+) -> Float32[Tensor, " 1"]:
+    """The factor on the logits with the least cross-entropy, one for all label variables.
 
     The cross-entropy is convex in the factor, so its slope changes sign once: bisection on a logarithmic scale.
     """
-    width = 1 if shared else head.variables
-    low = torch.full((width,), RANGE[0], dtype=torch.float64, device=logits.device)
+    low = torch.full((1,), RANGE[0], dtype=torch.float64, device=logits.device)
     high = torch.full_like(low, RANGE[1])
     for _ in range(40):
         middle = (low * high).sqrt()

@@ -41,8 +41,8 @@ def _flags(about: dict[str, Any], fields: Fields, defaults: Fields) -> str:
     flags = f"--seed {about['seed']}"
     for name, value in dotted({**made, "posterior": about["config"]}).items():
         if value != usual.get(name):
-            place, _, field = name.replace("_", "-").rpartition(".")
-            prefix = f" --{place}." if place else " --"
+            part, _, field = name.replace("_", "-").rpartition(".")
+            prefix = f" --{part}." if part else " --"
             if isinstance(value, bool):
                 flags += f"{prefix}{'' if value else 'no-'}{field}"
             else:

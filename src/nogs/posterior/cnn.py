@@ -81,10 +81,6 @@ class MaskedCNN(nn.Module):
         masked = torch.cat([self.normalise(images) * shown, shown], -1)
         return self.network(masked.permute(0, 3, 1, 2))
 
-    def seen_before(self, pixels: Int[Tensor, "Q P 2"], last: Int[Tensor, "Q 1 2"]) -> Bool[Tensor, "Q H W"]:
-        """Which pixels, of what `read` reads, lie in one of the glimpses at `pixels`."""
-        return mask(pixels, glimpse=self.grid.glimpse, height=self.grid.height, width=self.grid.width)
-
     def prepare(
         self,
         images: UInt8[Tensor, "N H W 3"],

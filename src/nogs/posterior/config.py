@@ -8,9 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nogs.data.augment import AugmentConfig
 
-LATER = {"overlapping": 0.0}
-"""Fields that earlier versions did not have, each with the value that leaves things as they were."""
-
 
 class PosteriorConfig(BaseModel):
     """The posterior and its training; schedule, batch and learning rate are the paper's by default."""
@@ -38,8 +35,6 @@ class PosteriorConfig(BaseModel):
     """tokens: convolutions of the vgg stem."""
     width: int = Field(512, ge=8)
     """tokens: numbers a token."""
-    glimpse_layers: int = Field(0, ge=0)
-    """tokens: transformer layers that see one glimpse alone; their work is shared by all candidates of a step."""
     layers: int = Field(8, ge=1)
     """tokens: transformer layers that see all glimpses."""
     heads: int = Field(8, ge=1)
@@ -59,8 +54,6 @@ class PosteriorConfig(BaseModel):
     """Mirror half of the training images."""
     augment: AugmentConfig = AugmentConfig()
     """Random changes of the training images."""
-    attribute_weight: float = Field(1.0, ge=0)
-    """Weight of the auxiliary attributes' loss where the task has them (CUB's 312); 0 leaves their head out."""
     teacher: str | None = None
     """A trained posterior of the same data and splits (file or published name) whose answers are learned as well as the
     labels. One that is itself cross-fitted with K folds teaches a posterior of K folds network by network, so that what
@@ -73,10 +66,6 @@ class PosteriorConfig(BaseModel):
     folds: int = Field(1, ge=1)
     """Networks to train, each without its share of the images, so that the design asks about an image of the bank one
     that has not seen it: the remedy where a bank of training images is known by heart."""
-    pretrain: int = Field(0, ge=0)
-    """tokens: first iterations that predict the pixels of hidden glimpses instead of labels."""
-    pretrain_glimpses: int = Field(16, ge=2)
-    """tokens: glimpses of an image in those iterations, half of them hidden."""
 
     batch: int = Field(64, ge=1)
     """Images an iteration; each number of glimpses 0..T has its equal part of them."""
@@ -101,27 +90,19 @@ class PosteriorConfig(BaseModel):
     """Largest norm of the gradient; by default any."""
     validate_every: int | None = Field(None, ge=1)
     """Iterations between validations; by default an epoch."""
-    save_every: int = Field(10, ge=1)
-    """Validations between two saved states to resume from."""
     precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
     """Arithmetic of matrix products; auto is bfloat16 on modern GPUs and float32 elsewhere. Losses are float32."""
     compile: bool = False
     """Compile the network (torch.compile); worth its minute on a GPU, and left out on a CPU."""
-    temperature: Literal["none", "glimpses", "labels"] = "glimpses"
-    """Calibration on validation images: none, one temperature a number of glimpses, or one for each label too."""
+    temperature: Literal["none", "glimpses"] = "glimpses"
+    """Calibration on validation images: none (the paper's), or one temperature a number of glimpses."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.kind == "tokens" and self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}.")
-        if self.pretrain and self.kind != "tokens":
-            raise ValueError("pretrain is for kind tokens; leave it out for a cnn.")
         if self.folds > 1 and self.start is not None:
             raise ValueError(
                 "start can't be had with folds: it may have seen the images that a fold leaves out; give only one."
-            )
-        if self.pretrain >= self.iterations:
-            raise ValueError(
-                f"pretrain must leave iterations for the labels, but is {self.pretrain} of {self.iterations}."
             )
         return self

@@ -22,30 +22,30 @@ from nogs.glimpse.changes import Changes
 from nogs.posterior.network import NetworkPosterior
 from nogs.runtime.fingerprint import fingerprint
 
-__all__ = ["CrossFitted", "fold_of", "fold_task", "marks_task", "uncalibrated"]
+__all__ = ["CrossFitted", "fold_of", "fold_task", "names_task", "uncalibrated"]
 
-_MOST = 64  # numbers of folds that `marks_task` knows
+_MOST = 64  # numbers of folds that `names_task` knows
 
 
 def fold_task(task: Task, *, fold: int, folds: int) -> Task:
     """The task for network `fold`: every `folds`-th image of the split 'posterior' is left out, from that one on."""
     kept = tuple(id for rank, id in enumerate(task.splits["posterior"]) if rank % folds != fold)
-    return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=_mark(task.fingerprint, fold, folds))
+    return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=_of_fold(task.fingerprint, fold, folds))
 
 
 def fold_of(task: Task, *, splits: str | None, folds: int) -> int | None:
     """Which fold of the task with the fingerprint `splits` a task is, if it is one."""
-    return next((fold for fold in range(folds) if task.fingerprint == _mark(splits, fold, folds)), None)
+    return next((fold for fold in range(folds) if task.fingerprint == _of_fold(splits, fold, folds)), None)
 
 
-def marks_task(mark: str, task: Task) -> bool:
+def names_task(other: str, task: Task) -> bool:
     """Whether a fingerprint is that of the task, or of a fold of it."""
-    return mark == task.fingerprint or any(
-        mark == _mark(task.fingerprint, fold, folds) for folds in range(2, _MOST + 1) for fold in range(folds)
+    return other == task.fingerprint or any(
+        other == _of_fold(task.fingerprint, fold, folds) for folds in range(2, _MOST + 1) for fold in range(folds)
     )
 
 
-def _mark(splits: str | None, fold: int, folds: int) -> str:
+def _of_fold(splits: str | None, fold: int, folds: int) -> str:
     return fingerprint("fold", splits, fold, folds)
 
 

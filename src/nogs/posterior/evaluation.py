@@ -75,8 +75,8 @@ def calibration_error(answers: Float[Tensor, "Q V C"], labels: Int[Tensor, "Q V"
     confidence, predicted = answers.exp().max(-1)
     right = (predicted == labels).flatten().double()
     confidence = confidence.flatten().double()
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    gaps = torch.zeros(bins, dtype=torch.float64, device=answers.device).scatter_add(0, place, right - confidence)
+    bin_ = (confidence * bins).long().clamp(max=bins - 1)
+    gaps = torch.zeros(bins, dtype=torch.float64, device=answers.device).scatter_add(0, bin_, right - confidence)
     return (gaps.abs().sum() / len(right)).item()
 
 

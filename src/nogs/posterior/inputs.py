@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nogs.data.task import Task
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.crossfit import CrossFitted, marks_task
+from nogs.posterior.crossfit import CrossFitted, names_task
 from nogs.posterior.network import Architecture
 from nogs.posterior.store import about_posterior, find_posterior, load_posterior
 from nogs.runtime import progress
@@ -33,12 +33,9 @@ def training_rows(task: Task) -> npt.NDArray[np.int64]:
     return task.rows("posterior")
 
 
-def telling_fields(config: PosteriorConfig) -> dict[str, Any]:
+def training_fields(config: PosteriorConfig) -> dict[str, Any]:
     """What decides a training; files that it names are known by what they hold, wherever they lie."""
-    # a single network is the same, whether or not there could have been more
-    out = config.model_dump(exclude={"save_every"} if config.folds > 1 else {"save_every", "folds"})
-    if not config.overlapping:
-        del out["overlapping"]  # trainings from before there was such a thing are not other ones
+    out = config.model_dump()
     named = {} if config.weights in ("none", "imagenet") else {"weights": Path(config.weights)}
     for field in ("teacher", "start"):
         if getattr(config, field) is not None:
@@ -51,7 +48,7 @@ def telling_fields(config: PosteriorConfig) -> dict[str, Any]:
 
 
 def read_start(source: str, *, task: Task, architecture: Architecture) -> tuple[dict[str, Tensor], list[str]]:
-    """Weights to begin a training with, and the marks of other data or splits that they may have seen."""
+    """Weights to begin a training with, and fingerprints of other tasks whose images they may have seen."""
     other = load_posterior(source, task=task)
     if isinstance(other, CrossFitted):
         raise InputError(
@@ -68,8 +65,8 @@ def read_start(source: str, *, task: Task, architecture: Architecture) -> tuple[
             f"{here[differing]}; set the same sizes or leave out --posterior.start."
         )
     about = about_posterior(source)
-    marks = [about.get("task_fingerprint"), *about.get("started_from", ())]
-    started_from = [mark for mark in marks if mark is not None and not marks_task(mark, task)]
+    trained_on = [about.get("task_fingerprint"), *about.get("started_from", ())]
+    started_from = [one for one in trained_on if one is not None and not names_task(one, task)]
     if started_from:
         progress.say(
             f"{source} was trained for other data or splits, so that this posterior may know images to annotate: "

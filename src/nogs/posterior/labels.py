@@ -32,10 +32,9 @@ class Head:
     attributes: int = 0
 
     @classmethod
-    def of(cls, task: Task, *, attribute_weight: float) -> Head:
-        """The head for a task; its auxiliary attributes are left out where they weigh nothing."""
-        auxiliary = task.attributes if attribute_weight > 0 else None
-        return cls(task.space, 0 if auxiliary is None else auxiliary.shape[1])
+    def of(cls, task: Task) -> Head:
+        """The head for a task, with its auxiliary attributes if it has any."""
+        return cls(task.space, 0 if task.attributes is None else task.attributes.shape[1])
 
     @property
     def outputs(self) -> int:
@@ -65,7 +64,6 @@ class Head:
         attributes: Float[Tensor, "Q A"] | None,
         *,
         teacher: Float[Tensor, "Q V C"] | None = None,
-        attribute_weight: float = 1.0,
         teacher_weight: float = 0.0,
     ) -> Float32[Tensor, " Q"]:
         """The loss of each query (Eq. 7): the mean cross-entropy of its variables, plus that of its attributes.
@@ -81,7 +79,7 @@ class Head:
             assert attributes is not None
             predicted = logits[:, len(self.space.names) :].float()
             auxiliary = F.binary_cross_entropy_with_logits(predicted, attributes, reduction="none").mean(-1)
-            loss = loss + attribute_weight * auxiliary
+            loss = loss + auxiliary
         return loss
 
     def to_json(self) -> dict[str, Any]:

@@ -34,7 +34,6 @@ _SHAPE_FIELDS = (
     "stem",
     "stem_layers",
     "width",
-    "glimpse_layers",
     "layers",
     "heads",
 )
@@ -52,7 +51,7 @@ class Architecture:
     @classmethod
     def of(cls, config: PosteriorConfig, *, task: Task, glimpses: int) -> Architecture:
         """The architecture that a recipe asks for."""
-        return cls(config, task.grid, glimpses, Head.of(task, attribute_weight=config.attribute_weight))
+        return cls(config, task.grid, glimpses, Head.of(task))
 
     def build(self, *, seed: int = 0) -> GlimpseTokens | MaskedCNN:
         """A network with initial weights from a seed."""
@@ -87,16 +86,14 @@ class Prepared:
     index: Int[Tensor, " Q"]
     observed: Bool[Tensor, "Q P"]
     flip: Bool[Tensor, " Q"] | None
-    truth: tuple[UInt8[Tensor, "M H W 3"], Int[Tensor, " Q"]] | None
-    shared: Tensor  # what the network computed, a row for each query or for each image of `truth`
-    row: Int[Tensor, " Q"]
+    shared: Tensor  # what the network computed, a row for each query
 
 
 class NetworkPosterior:
     """Answers queries in chunks, without gradients, in evaluation mode; implements `Posterior`.
 
     `inverse_temperature` multiplies the logits, by the number of distinct glimpses (the last row serves all larger
-    numbers) and, where it has more than one column, by label. `compiled` is for long work on a GPU: chunks are then
+    numbers). `compiled` is for long work on a GPU: chunks are then
     padded to one size and the network is compiled for it.
     """
 
@@ -105,7 +102,7 @@ class NetworkPosterior:
         network: GlimpseTokens | MaskedCNN,
         architecture: Architecture,
         *,
-        inverse_temperature: Float32[Tensor, "T1 _"] | None = None,
+        inverse_temperature: Float32[Tensor, "T1 1"] | None = None,
         precision: str = "auto",
         chunk: int | None = None,
         compiled: bool = False,
@@ -202,29 +199,18 @@ class NetworkPosterior:
         index: Int[Tensor, " Q"] | None = None,
         observed: Bool[Tensor, "Q P"] | None = None,
         flip: Bool[Tensor, " Q"] | None = None,
-        truth: tuple[UInt8[Tensor, "M H W 3"], Int[Tensor, " Q"]] | None = None,
     ) -> Prepared:
-        """The first half of `look_ahead`: what all candidates of a query have in common, to be kept and extended.
-
-        With `truth`, other images and the row of each query among them, the P glimpses show those: so does, of a
-        candidate that overlaps them, the part that was seen.
-        """
+        """The first half of `look_ahead`: what all candidates of a query have in common, to be kept and extended."""
         index, observed = self._defaults(images, pixels, index, observed)
-        own = torch.arange(len(pixels), device=pixels.device)
-        source, where, which, mirrored, row = images, pixels, index, flip, own
-        if truth is not None:  # queries of one image have one set of glimpses, which is encoded once
-            source, row = truth
-            first = torch.full((len(source),), len(own) - 1, device=own.device).scatter_reduce(0, row, own, "amin")
-            where, which, mirrored = pixels[first], torch.arange(len(source), device=own.device), None
         parts = []
         with self._ready():
             # always as many at once, so that an encoding does not depend on how many others are asked for; and whole
             # blocks of a matrix product, whose last rows may be rounded otherwise
             most = max(1, self.chunk // max(1, pixels.shape[1]))
-            for rows, keep in self._chunks(len(where), size=most - most % 32 or most):
-                turned = None if mirrored is None else mirrored[rows]
-                parts.append(self.network.prepare(source, where[rows], which[rows], turned)[:keep])
-        return Prepared(images, pixels, index, observed, flip, truth, torch.cat(parts), row)
+            for rows, keep in self._chunks(len(pixels), size=most - most % 32 or most):
+                turned = None if flip is None else flip[rows]
+                parts.append(self.network.prepare(images, pixels[rows], index[rows], turned)[:keep])
+        return Prepared(images, pixels, index, observed, flip, torch.cat(parts))
 
     def extend(
         self, prepared: Prepared, rows: Int[Tensor, " M"], candidates: Int[Tensor, "M 2"]
@@ -239,10 +225,7 @@ class NetworkPosterior:
                 known = distinct(where, torch.cat([observed, observed.new_ones(len(pairs), 1)], 1))
                 turned = None if prepared.flip is None else prepared.flip[query]
                 seen = self.network.read(prepared.images, last, prepared.index[query], turned)
-                if prepared.truth is not None:
-                    true = self.network.read(prepared.truth[0], last, prepared.truth[1][query])
-                    seen = torch.where(self.network.seen_before(pixels, last)[..., None], true, seen)
-                logits = self._extend(prepared.shared[prepared.row[query]], seen, where, known).float()
+                logits = self._extend(prepared.shared[query], seen, where, known).float()
                 parts.append(head.log_probabilities(logits, self._scale(known))[:keep])
         return torch.cat(parts)
 
@@ -269,7 +252,7 @@ class NetworkPosterior:
             observed = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
         return index, distinct(pixels, observed)
 
-    def _scale(self, observed: Bool[Tensor, "Q T"]) -> Float32[Tensor, "Q _"]:
+    def _scale(self, observed: Bool[Tensor, "Q T"]) -> Float32[Tensor, "Q 1"]:
         return self.inverse_temperature[observed.sum(-1).clamp(max=len(self.inverse_temperature) - 1)]
 
     def _chunks(

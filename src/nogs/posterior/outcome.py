@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Int, UInt8
@@ -21,14 +21,12 @@ from nogs.posterior.labels import label_table
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.queries import fixed_pixels, resident
 from nogs.posterior.store import about_posterior, find_posterior, load_posterior, save_posterior
+from nogs.posterior.trainer import Trainer
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_bytes, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.stage import Stage
-
-if TYPE_CHECKING:
-    from nogs.posterior.training import Trainer
 
 
 def write_outcome(trainer: Trainer, path: Path) -> None:
@@ -46,8 +44,6 @@ def write_outcome(trainer: Trainer, path: Path) -> None:
             "--posterior.learning-rate or set --posterior.clip 1: nogs run then goes on here, nogs posterior train "
             "needs another --out."
         )
-    if not found:
-        raise InputError("The posterior's time was over before its pretraining; raise --posterior.seconds.")
 
 
 def _write_best(trainer: Trainer, path: Path) -> None:
@@ -55,15 +51,11 @@ def _write_best(trainer: Trainer, path: Path) -> None:
     trainer.network.load_state_dict(trainer.best)
     raw = trainer.posterior()
     validation = torch.from_numpy(task.rows("validation")).to(trainer.device)
-    temperatures = fit_temperatures(
-        raw,
-        trainer.images,
-        trainer.labels,
-        validation,
-        kind=config.temperature,
-        locations=config.locations,
-        seed=trainer.seed,
-    )
+    temperatures = raw.inverse_temperature  # ones
+    if config.temperature == "glimpses":
+        temperatures = fit_temperatures(
+            raw, trainer.images, trainer.labels, validation, locations=config.locations, seed=trainer.seed
+        )
     calibrated = NetworkPosterior(
         trainer.network, trainer.architecture, inverse_temperature=temperatures, precision=config.precision
     )

@@ -6,7 +6,8 @@ categorical task has one variable of K values, a bernoulli task K variables of t
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Float32, Int, UInt8
@@ -15,7 +16,7 @@ from torch import Tensor
 from nogs.data.task import LabelSpace
 from nogs.glimpse import Grid
 
-__all__ = ["Posterior", "cross_entropy", "distinct", "entropy"]
+__all__ = ["CrossFit", "Posterior", "cross_entropy", "distinct", "entropy", "members"]
 
 
 class Posterior(Protocol):
@@ -60,8 +61,26 @@ class Posterior(Protocol):
         This is the inner loop of the design (Eq. 6): the queries are N completions, `pixels` the locations observed so
         far, `candidates` (`[L, 2]`, or `[Q, L, 2]` where they differ) the locations under test. It equals
         `log_probabilities` on all Q x L pairs; what pairs have in common is computed once. The glimpses are read from
-        the completion itself, as in Eq. 5; to condition on the true ones, paste them into it first.
+        the completion itself, as in Eq. 5.
         """
+
+
+@runtime_checkable
+class CrossFit(Protocol):
+    """What a `Posterior` of K networks has besides: the design asks about a completion one that has not seen it."""
+
+    @property
+    def members(self) -> Sequence[Posterior]:
+        """The networks; number k has not seen the images whose rank in the split 'posterior' is k modulo K."""
+
+    @property
+    def splits(self) -> str | None:
+        """Fingerprint of the task that says which image has which rank."""
+
+
+def members(posterior: Posterior) -> Sequence[Posterior]:
+    """The networks of a cross-fitted posterior; any other is the only one of its own."""
+    return posterior.members if isinstance(posterior, CrossFit) else (posterior,)
 
 
 def entropy(log_probabilities: Float[Tensor, "*batch C"]) -> Float32[Tensor, "*batch"]:

@@ -46,9 +46,9 @@ def with_overlaps(
     names = ("if", "of", "down", "right")
     moved, which, *along = (streams.uniform(streams.key(key, name), counter) for name in names)
     spans = (grid.height - grid.glimpse, grid.width - grid.glimpse)
-    places = [pixels[:, 0]]
+    found = [pixels[:, 0]]
     for t in range(1, pixels.shape[1]):
-        earlier = torch.stack(places, 1).gather(1, (which[:, t] * t).long()[:, None, None].expand(-1, 1, 2))[:, 0]
+        earlier = torch.stack(found, 1).gather(1, (which[:, t] * t).long()[:, None, None].expand(-1, 1, 2))[:, 0]
         axes = []
         for axis, span in enumerate(spans):
             known = _axis(grid, axis, pixels.device) if locations == "grid" else _range(span + 1, pixels.device)
@@ -58,8 +58,8 @@ def with_overlaps(
             axes.append(known[first + (along[axis][:, t] * number).long()])
         near = torch.stack(axes, -1)
         taken = (moved[:, t] < share) & (near != earlier).any(-1)
-        places.append(torch.where(taken[:, None], near, pixels[:, t]))
-    return torch.stack(places, 1)
+        found.append(torch.where(taken[:, None], near, pixels[:, t]))
+    return torch.stack(found, 1)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from torch import Tensor
 from nogs.data.task import Task
 from nogs.glimpse.changes import Changes
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.crossfit import CrossFitted, fold_of, fold_task, marks_task
+from nogs.posterior.crossfit import CrossFitted, fold_of, fold_task, names_task
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.store import load_posterior, trained_elsewhere
 from nogs.runtime import progress
@@ -83,10 +83,10 @@ def check_teacher(config: PosteriorConfig, *, task: Task, glimpses: int) -> None
     if config.teacher is None:
         return
     found = load_posterior(config.teacher, task=task)
-    for mark in trained_elsewhere(config.teacher, task):
-        if not marks_task(mark, task):
+    for other in trained_elsewhere(config.teacher, task):
+        if not names_task(other, task):
             raise InputError(
-                f"The teacher {config.teacher} was trained for other data or splits than these ({mark}, not "
+                f"The teacher {config.teacher} was trained for other data or splits than these ({other}, not "
                 f"{task.fingerprint}), so it may know images to validate or to annotate; train it again on these, or "
                 "give another --posterior.teacher."
             )

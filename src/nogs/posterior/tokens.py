@@ -68,7 +68,7 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "S D"], plan: Sequence[Rows], *, first: Int[Tensor, " Q"] | None = None
     ) -> Float[Tensor, "_ D"]:
-        """With `first`, the place of each row's first token, only these are computed: all a last layer is asked for."""
+        """With `first`, the index of each row's first token, only these are computed: all a last layer is asked for."""
         width, normed = x.shape[-1], self.norm1(x)
         if first is None:
             queries, keys, values = self.qkv(normed).chunk(3, -1)
@@ -91,19 +91,16 @@ class GlimpseTokens(nn.Module):
         self.place = Place(grid, config.width)
         self.register_buffer("centres", centres(grid.glimpse, size), persistent=False)
         self.centres: Tensor
-        self.glimpse_blocks = nn.ModuleList(
-            Block(config.width, config.heads, config.dropout) for _ in range(config.glimpse_layers)
-        )
         self.blocks = nn.ModuleList(Block(config.width, config.heads, config.dropout) for _ in range(config.layers))
         self.prior = nn.Parameter(torch.zeros(config.width))
         self.norm = nn.LayerNorm(config.width)
         self.head = Float32Linear(config.width, outputs)
         nn.init.trunc_normal_(self.prior, std=0.02)
-        for module in (*self.glimpse_blocks, *self.blocks, self.head):
+        for module in (*self.blocks, self.head):
             for name, layer in module.named_modules():
                 if isinstance(layer, nn.Linear):
                     # the branches that add to the residual stream start the smaller the more there are
-                    depth = 2 * (config.glimpse_layers + config.layers) if name in ("out", "mlp.2") else 1
+                    depth = 2 * config.layers if name in ("out", "mlp.2") else 1
                     nn.init.trunc_normal_(layer.weight, std=1 / math.sqrt(depth * layer.in_features))
                     nn.init.zeros_(layer.bias)
 
@@ -128,44 +125,20 @@ class GlimpseTokens(nn.Module):
         mirrored = None if flip is None else flip[:, None].expand(spread)
         return cut(images, pixels, glimpse=self.grid.glimpse, index=index[:, None].expand(spread), flip=mirrored)
 
-    def seen_before(self, pixels: Int[Tensor, "Q P 2"], last: Int[Tensor, "Q 1 2"]) -> Bool[Tensor, "Q 1 g g"]:
-        """Which pixels of the glimpse at `last`, as `read` reads it, lie in one of those at `pixels`."""
-        steps = torch.arange(self.grid.glimpse, device=pixels.device)
-        apart = last[:, :, :, None] + steps - pixels[:, :, :, None]  # Q P 2 g: from each earlier corner
-        inside = (apart >= 0) & (apart < self.grid.glimpse)
-        return (inside[:, :, 0, :, None] & inside[:, :, 1, None]).any(1, keepdim=True)
-
-    def encode(
-        self,
-        glimpses: UInt8[Tensor, "M g g 3"],
-        pixels: Int[Tensor, "M 2"],
-        *,
-        hidden: Bool[Tensor, " M"] | None = None,
-        stand_in: Float[Tensor, " D"] | None = None,
-    ) -> Float[Tensor, "M n D"]:
-        """Tokens of each glimpse, from it and its place alone; where `hidden`, `stand_in` replaces what it shows."""
-        content = self.stem(glimpses)
-        if hidden is not None and stand_in is not None:
-            content = torch.where(hidden[:, None, None], stand_in.to(content.dtype), content)
-        tokens = content + self.place(pixels[:, None] + self.centres)
-        number, each, width = tokens.shape
-        if not (self.glimpse_blocks and number):
-            return tokens
-        flat = tokens.reshape(-1, width)
-        plan = [plan_rows(number, each, seen=None, device=flat.device)]
-        for block in self.glimpse_blocks:
-            flat = block(flat, plan)
-        return flat.view(number, each, width)
+    def encode(self, glimpses: UInt8[Tensor, "M g g 3"], pixels: Int[Tensor, "M 2"]) -> Float[Tensor, "M n D"]:
+        """Tokens of each glimpse, from it and its location alone."""
+        content: Tensor = self.stem(glimpses)
+        return content + self.place(pixels[:, None] + self.centres)
 
     def context(
-        self, tokens: Float[Tensor, "M n D"], observed: Bool[Tensor, "Q T"], groups: Groups, *, all_tokens: bool = False
-    ) -> Float[Tensor, "S D"]:
-        """The prior token of every query after it has seen the query's tokens, or with `all_tokens` these as well.
+        self, tokens: Float[Tensor, "M n D"], observed: Bool[Tensor, "Q T"], groups: Groups
+    ) -> Float[Tensor, "Q D"]:
+        """The prior token of every query after it has seen the query's tokens.
 
         `groups` are (queries, glimpses), and `tokens` those of their glimpses one after the other.
         """
         each, width = tokens.shape[1:]
-        rows, plan, firsts, start, place, query = [], [], [], 0, 0, 0
+        rows, plan, firsts, start, token, query = [], [], [], 0, 0, 0
         for queries, glimpses in groups:
             part = tokens[start : start + queries * glimpses].reshape(queries, glimpses * each, width)
             prior = self.prior.to(part.dtype).expand(queries, 1, width)
@@ -173,12 +146,11 @@ class GlimpseTokens(nn.Module):
             seen = observed[query : query + queries, :glimpses].repeat_interleave(each, 1)
             seen, length = torch.cat([seen.new_ones(queries, 1), seen], 1), 1 + glimpses * each
             plan.append(plan_rows(queries, length, seen=seen, device=tokens.device))
-            firsts.append(place + length * torch.arange(queries, device=tokens.device))
-            start, place, query = start + queries * glimpses, place + queries * length, query + queries
+            firsts.append(token + length * torch.arange(queries, device=tokens.device))
+            start, token, query = start + queries * glimpses, token + queries * length, query + queries
         x, first = torch.cat(rows), torch.cat(firsts)
         for n, block in enumerate(self.blocks):
-            last = n == len(self.blocks) - 1 and not all_tokens
-            x = block(x, plan, first=first if last else None)
+            x = block(x, plan, first=first if n == len(self.blocks) - 1 else None)
         return x
 
     def classify(self, context: Float[Tensor, "Q D"]) -> Float[Tensor, "Q O"]:

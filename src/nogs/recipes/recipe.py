@@ -72,7 +72,7 @@ class Recipe(BaseModel):
         skip_corrupt: bool = False,
     ) -> Files:
         """What opens this posterior and bank, wherever it is called, to be used as the recipe says."""
-        from nogs.design.tools import Files, source_labels
+        from nogs.design.tools import Files
 
         return Files(
             posterior=posterior,
@@ -88,7 +88,6 @@ class Recipe(BaseModel):
             cache=cache,
             source=source,
             skip_corrupt=skip_corrupt,
-            labels=source_labels(task, bank=bank) if self.design.label_share else None,
         )
 
     def to_yaml(self, path: Path) -> None:

@@ -15,7 +15,6 @@ from nogs.data.task import Task
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
 from nogs.design.steps import Tools
-from nogs.design.tools import source_labels
 from nogs.posterior.store import load_posterior
 from nogs.report.completions import completions_figure
 from nogs.report.contents import Run, SequenceSet
@@ -111,18 +110,14 @@ class Album:
             id,
             sequences.by_id(id)[:1],
             variables=objective(self.task.space, column),
-            config=self._design,
-            first=sets[0].first_map(column),
+            overlap=DesignConfig.model_validate(self.run.recipe.get("design", {})).overlap,
             evaluations=EVALUATIONS.get(tools.device.type, 20_000),
         )
-        share = self._design.label_share
-        mixed = f" (here {share:.0%} of it is the cross-entropy with the completion's label)" if share else ""
         yield Plate(
             "walk-through",
             "The design of one glimpse",
             "Algorithm 1 laid open (figure 7 of the paper): the first glimpse, the likeliest completions from the "
-            f"bank, the posterior's entropy on each if one looked at each location{mixed}, and the weighted mean of "
-            "these.",
+            "bank, the posterior's entropy on each if one looked at each location, and the weighted mean of these.",
             boed_figure(self.task, walk),
             (self.run.posterior_file, self.run.folder / "bank" / "done.json"),
         )
@@ -210,18 +205,13 @@ class Album:
         try:
             posterior = load_posterior(run.posterior_file, task=self.task, device=device)
             bank = load_bank(run.folder / "bank", device=str(device), on_gpu=False, task=self.task)
-            labels = source_labels(self.task, bank=run.folder / "bank") if self._design.label_share else None
         except InputError as error:  # damaged, of another grid, or a bank of numbers whose generator is not here
             self.problems.append(f"There are no completions and no walk-through of the design: {error}")
             return None
         config = CompletionConfig.model_validate(run.recipe.get("completion", {}))
         seed = int(run.recipe.get("seed", 0))
         completion = Retrieval(bank, config=config, glimpse=self.task.grid.glimpse, seed=seed)
-        return Tools(posterior, completion, device, None if labels is None else torch.from_numpy(labels).to(device))
-
-    @property
-    def _design(self) -> DesignConfig:
-        return DesignConfig.model_validate(self.run.recipe.get("design", {}))
+        return Tools(posterior, completion, device)
 
 
 def _telling(found: SequenceSet) -> int:

@@ -11,10 +11,9 @@ import torch
 from jaxtyping import Float, Int, UInt8
 
 from nogs.data.task import Task
-from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies
 from nogs.design.epe import first_minimum, weighted
-from nogs.design.steps import Tools, allowed_next, shortlist
+from nogs.design.steps import Tools, allowed_next
 from nogs.report.drawing import GREY, LOOK_HERE, cells, colour_bar, cross, frame, new_figure, seen
 
 if TYPE_CHECKING:
@@ -48,15 +47,13 @@ def walk_through(
     pixels: Int[np.ndarray, "t 2"],
     *,
     variables: Sequence[int],
-    config: DesignConfig | None = None,
-    first: Float[np.ndarray, " L"] | None = None,
+    overlap: float = 1.0,
     samples: int = 4,
     evaluations: int = 30_000,
     batch: int = 512,
 ) -> WalkThrough:
-    """Every location on the likeliest completions, as many as `evaluations` of the posterior allow, judged as `config`
-    says, or else as in the paper. The map of the `first` step gives the locations of a shortlist."""
-    config = config or DesignConfig()
+    """Every location on the likeliest completions, as many as `evaluations` of the posterior allow; `overlap` as in
+    `DesignConfig`."""
     image = torch.from_numpy(np.array(task.images[task.rows([id])])).to(tools.device)
     where = torch.from_numpy(np.asarray(pixels, dtype=np.int64))[None]
     completions = tools.completion.complete(image, where, ids=[id])
@@ -67,19 +64,13 @@ def walk_through(
         where,
         objectives=[variables],
         order=order,
-        images=image if config.earlier == "image" else None,
-        labels=tools.labels_of(completions),
-        share=config.label_share,
         batch=batch,
     )
     used = min(entropies.used[0], max(samples, evaluations // len(task.grid)))
     entropies.fill(torch.ones(1, len(task.grid), dtype=torch.bool), used)
     values, weights = entropies.values[0, :used].cpu(), entropies.weights[0, :used].cpu()
     mean, _ = weighted(values, weights)
-    among = torch.arange(len(task.grid))
-    if config.shortlist and first is not None:
-        among = shortlist(task.grid, torch.from_numpy(first).double(), config.shortlist).sort().values
-    allowed = allowed_next(task.grid, task.grid.index(where), config, among=among)[0]
+    allowed = allowed_next(task.grid, task.grid.index(where), overlap=overlap)[0]
     few = order[0, : min(samples, used)]
     pictures = completions.pool[completions.index[0, few]]
     pictures = torch.where(completions.flipped[0, few][:, None, None, None], pictures.flip(2), pictures)
@@ -91,7 +82,7 @@ def walk_through(
         entropies=values[: len(few)].double().numpy(),
         epe=mean.numpy(),
         completions=used,
-        chosen=int(among[first_minimum(torch.where(allowed, mean[among], torch.inf))]),
+        chosen=int(first_minimum(torch.where(allowed, mean, torch.inf))),
     )
 
 

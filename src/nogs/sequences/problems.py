@@ -28,7 +28,7 @@ def off_grid(grid: Grid, row: float, column: float, *, step: int) -> str:
     """Say that a location is not on the grid, and which one is nearest."""
     if max(abs(row), abs(column)) > _FAR:
         return f"location {step} lies far outside the image of {grid.height} x {grid.width} px"
-    near = [min(places, key=lambda place: abs(place - at)) for places, at in ((grid.rows, row), (grid.columns, column))]
+    near = [min(axis, key=lambda pixel: abs(pixel - at)) for axis, at in ((grid.rows, row), (grid.columns, column))]
     return (
         f"location {step} (row {row:g}, column {column:g}) is not on the grid of {grid.shape[0]} x {grid.shape[1]} "
         f"locations, where the nearest is (row {near[0]}, column {near[1]})"

@@ -127,17 +127,17 @@ def load_for(folder: Path, *, task: Task, attribute: str | None = None, glimpses
     task serve every attribute that has none of its own.
     """
     own = () if attribute is None else (folder / attribute, folder / task.name / attribute)
-    places = (folder, *own, folder / task.name)
-    place = next((place for place in places if (place / MANIFEST).is_file()), None)
-    if place is None:
+    folders = (folder, *own, folder / task.name)
+    found = next((one for one in folders if (one / MANIFEST).is_file()), None)
+    if found is None:
         what = task.name + (f" / {attribute}" if attribute else "")
         raise InputError(f"{folder} holds no sequences for {what}; import or annotate them first.")
-    sequences = load(place)
+    sequences = load(found)
     expected = Expected.of(task, grid=task.grid, glimpses=glimpses)
-    problems = mismatches(sequences, {task.name: expected}, folder=place)
+    problems = mismatches(sequences, {task.name: expected}, folder=found)
     if sequences.attribute not in (None, attribute):
-        problems.append(f"{place / MANIFEST}: the sequences are for {sequences.attribute!r}, not for {attribute!r}.")
-    refuse(problems, source=place)
+        problems.append(f"{found / MANIFEST}: the sequences are for {sequences.attribute!r}, not for {attribute!r}.")
+    refuse(problems, source=found)
     return sequences
 
 

@@ -56,14 +56,14 @@ class LocationDistribution:
         ends = np.cumsum(np.exp(self.log_probabilities))
         counter = torch.arange(glimpses)
         drawn = [uniform(key(seed, "supervision/locations", id), counter).numpy() for id in ids]
-        places = np.searchsorted(ends, np.stack(drawn).astype(np.float64) * ends[-1], side="right")
+        index = np.searchsorted(ends, np.stack(drawn).astype(np.float64) * ends[-1], side="right")
         return Sequences(
             task=task.name,
             attribute=attribute,
             grid=task.grid,
             length=glimpses,
             ids=ids,
-            locations=task.grid.pixels.numpy()[np.minimum(places, len(ends) - 1)],
+            locations=task.grid.pixels.numpy()[np.minimum(index, len(ends) - 1)],
             provenance=dict(provenance or {}),
         )
 

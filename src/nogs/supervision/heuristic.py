@@ -28,7 +28,7 @@ __all__ = ["FILE", "Heuristic", "ImagePrior", "load_heuristic", "save_heuristic"
 
 FILE = "heuristic.safetensors"
 _FORMAT = "nogs heuristic 1"
-_PLACES = (FILE, "first.safetensors", f"heuristic/{FILE}", "sequences/first.safetensors")
+_FILES = (FILE, "first.safetensors", f"heuristic/{FILE}", "sequences/first.safetensors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def load_heuristic(path: Path, *, task: Task) -> Heuristic:
     """The map of a file, or of a folder that holds one; also of `nogs annotate`, or an .npy of L or rows x columns."""
     file, about = path, dict[str, str]()
     if path.is_dir():
-        found = next((path / place for place in _PLACES if (path / place).is_file()), None)
+        found = next((path / name for name in _FILES if (path / name).is_file()), None)
         if found is None:
             raise InputError(
                 f"{path} holds no map of the heuristic ({FILE}); make one with nogs sequences heuristic --out {path}."

@@ -62,11 +62,11 @@ def make_generator(
             raise InputError(f"There is no {source}; give --source {_NEEDS[config.generator]}.")
     match config.generator:
         case "training-images":
-            from nogs.bank.generators.pictures import TrainingImages
+            from nogs.bank.generators.pictures import COLOUR, TrainingImages
             from nogs.bank.leaks import allowed_rows
 
             rows = allowed_rows(task, rms=config.duplicate_rms, device=device)
-            return TrainingImages(task, rows, shift=config.shift, colour=config.colour)
+            return TrainingImages(task, rows, shift=config.shift, colour=COLOUR)
         case "digits":
             from nogs.bank.generators.pictures import Digits
 

@@ -18,6 +18,9 @@ from nogs.runtime.streams import numpy_stream
 
 __all__ = ["Digits", "Folder", "TrainingImages"]
 
+COLOUR = 0.1
+"""Largest relative change of a channel's brightness in a changed copy."""
+
 _SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 

@@ -28,9 +28,11 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
 
-__all__ = ["Trained", "networks"]
+__all__ = ["CHANNELS", "Trained", "networks"]
 
 FORMAT = "nogs trained generator 1"
+CHANNELS = 16
+"""Of the latent map, whose sides are an eighth of the image's."""
 
 
 class Trained:
@@ -97,11 +99,11 @@ class Trained:
     def untrained(cls, config: TrainedConfig, *, size: Sequence[int], device: torch.device) -> Trained:
         """As it is before training: its pictures show nothing, but take as long to make."""
         about = {"size": list(size), "ids": [], "config": config.model_dump(mode="json")}
-        return cls(*networks(config, size), about=about, device=device, scale=torch.ones(config.latent_channels, 1, 1))
+        return cls(*networks(config, size), about=about, device=device, scale=torch.ones(CHANNELS, 1, 1))
 
 
 def networks(config: TrainedConfig, size: Sequence[int]) -> tuple[Autoencoder, Flow]:
     """Both networks for images of that height and width, with weights drawn by torch."""
     side = (-(-size[0] // FACTOR), -(-size[1] // FACTOR))
-    flow = Flow(channels=config.latent_channels, side=side, width=config.width, depth=config.depth)
-    return Autoencoder(width=config.autoencoder_width, latent=config.latent_channels), flow
+    flow = Flow(channels=CHANNELS, side=side, width=config.width, depth=config.depth)
+    return Autoencoder(width=config.autoencoder_width, latent=CHANNELS), flow

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from nogs.bank.config import TrainedConfig
 from nogs.bank.generators.networks import FACTOR, Autoencoder, Flow
 from nogs.bank.generators.steps import Done, Work
-from nogs.bank.generators.trained import Trained, networks
+from nogs.bank.generators.trained import CHANNELS, Trained, networks
 from nogs.bank.leaks import refuse_ids
 from nogs.data.task import Task
 from nogs.runtime import progress, streams
@@ -63,7 +63,7 @@ def train_generator(
             _train_autoencoder(autoencoder, images, config, seed, precision, done)
         done.restore("autoencoder", autoencoder.state_dict())
         began = time.monotonic()
-        latents = _latents(autoencoder, images, config.latent_channels, precision)
+        latents = _latents(autoencoder, images, CHANNELS, precision)
         encoding = time.monotonic() - began
         del images  # on a GPU their room may be needed
         scale = latents.std((0, 2, 3), keepdim=True).clamp_min(1e-6)[0]

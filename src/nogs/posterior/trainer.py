@@ -1,0 +1,244 @@
+"""The loop that trains a posterior's network (Eq. 7), with the best one on the validation images kept.
+
+A killed run goes on from its last saved state to the same result: batches and random numbers are functions of the
+iteration, and everything else is in the state.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nogs.data.task import Task
+from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.inputs import read_start, training_fields, training_rows
+from nogs.posterior.labels import label_table
+from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.protocol import distinct
+from nogs.posterior.queries import observed_first, random_pixels, resident, strata, with_overlaps
+from nogs.posterior.schedule import learning_rate, make_optimizer
+from nogs.posterior.teaching import Teacher
+from nogs.posterior.validation import Validation
+from nogs.runtime import progress, streams
+from nogs.runtime.capture import captured
+from nogs.runtime.device import pick_precision
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.metrics import Metrics
+from nogs.runtime.rates import set_rate
+
+__all__ = ["Trainer"]
+
+SAVE_SECONDS = 60.0
+"""The state is saved at the first validation after so many seconds, which is what a killed run loses at most."""
+
+
+class Trainer:
+    """The network with its optimiser, counters and best version: all that a state holds."""
+
+    def __init__(self, task: Task, *, config: PosteriorConfig, glimpses: int, seed: int, device: torch.device) -> None:
+        self.task, self.config, self.glimpses, self.seed, self.device = task, config, glimpses, seed, device
+        self.precision = pick_precision(config.precision, device)
+        rows = training_rows(task)
+        self.batch = min(config.batch, len(rows))
+        self.longest = max(glimpses, config.train_glimpses or 0)
+        if self.batch <= self.longest:
+            raise InputError(
+                f"posterior.batch is {self.batch} (of {len(rows)} training images), but a batch needs an image for "
+                f"each number of glimpses 0..{self.longest}; use at least {self.longest + 1}."
+            )
+        self.per_epoch = len(rows) // self.batch
+        self.training = torch.from_numpy(rows).to(device)
+        self.images = resident(task.images, device)
+        self.labels = torch.from_numpy(label_table(task)).to(device)
+        self.architecture = Architecture.of(config, task=task, glimpses=glimpses)
+        head = self.architecture.head
+        self.attributes = None if not head.attributes else torch.from_numpy(task.attributes).to(device)
+        self.groups = strata(self.batch, self.longest)
+        counts = torch.tensor([count for count, _ in self.groups], device=device)
+        t = torch.arange(self.longest + 1, device=device).repeat_interleave(counts)
+        self.observed = observed_first(t, self.longest)
+        # every t weighs the same, though its part of the batch may have an image more than another
+        self.row_weights = (1 / (counts * len(counts))).repeat_interleave(counts)
+        self.network = self.architecture.build(seed=seed)
+        loaded = self.network.load(config.weights) if config.weights != "none" else set()
+        self.started_from: list[str] = []
+        """Fingerprints of tasks with other data or splits, whose images its weights may have seen."""
+        if config.start is not None:
+            weights, self.started_from = read_start(config.start, task=task, architecture=self.architecture)
+            self.network.load_state_dict(weights)
+        self.network.to(device)
+        self.parameters = dict(self.network.named_parameters())
+        self.optimizer = make_optimizer(self.parameters, config=config, loaded=loaded)
+        self.forward: Callable[..., Tensor] = self.network
+        if config.compile and device.type == "cuda":
+            self.forward = torch.compile(self.network, dynamic=False)
+        self.teacher = None
+        if config.teacher is not None:
+            self.teacher = Teacher.of(config.teacher, task=task, device=device, precision=config.precision)
+        self.validation = Validation(task, config=config, glimpses=glimpses, seed=seed, device=device)
+        self.order, self.epoch = torch.zeros_like(self.training), -1
+        self.clock = torch.zeros((), dtype=torch.int64, device=device)
+        """The iteration, as the device counts it."""
+        self.work: Callable[[], None] | None = None
+        self.iteration, self.spent, self.rate = 0, 0.0, 0.0
+        self.failed: int | None = None
+        self.total = torch.zeros((), device=device)
+        self.best_loss, self.best_iteration = math.inf, 0
+        self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
+
+    def step(self) -> None:
+        """One iteration on Eq. 7, on a GPU as a captured graph."""
+        epoch = self.iteration // self.per_epoch
+        if epoch != self.epoch:
+            key = streams.key(self.seed, "posterior order", step=epoch)
+            self.order.copy_(self.training[streams.permutation(key, len(self.training), self.device)])
+            self.epoch = epoch
+        self.rate = learning_rate(self.config, self.iteration, self.spent)
+        set_rate(self.optimizer, self.rate)
+        if self.work is None:
+            changes = [*self.tensors().values(), self.total, self.clock]
+            self.work = captured(self._work, self.device, changes=changes)
+        torch.manual_seed(streams.key(self.seed, "posterior dropout", step=self.iteration))
+        self.work()
+        self.iteration += 1
+
+    def _work(self) -> None:
+        """What an iteration computes, from the clock on the device: batch, loss, gradient, step."""
+        config, count = self.config, torch.arange(self.batch, device=self.device)
+        drawn = self.clock * self.batch + count
+        rows = self.order[self.clock % self.per_epoch * self.batch + count]
+        flip = None
+        if config.flip:
+            flip = streams.uniform(streams.key(self.seed, "posterior flips"), drawn) < 0.5
+        counter = drawn[:, None] * self.longest + torch.arange(self.longest, device=self.device)
+        key = streams.key(self.seed, "posterior locations")
+        pixels = random_pixels(key, counter, grid=self.task.grid, locations=config.locations)
+        if config.overlapping:
+            pixels = with_overlaps(
+                pixels, config.overlapping, key=key, counter=counter, grid=self.task.grid, locations=config.locations
+            )
+        changes = config.augment.draw(streams.key(self.seed, "posterior changes"), drawn)
+        seen = self.network.read(self.images, pixels, rows, flip, changes)
+        observed, taught = distinct(pixels, self.observed), None
+        if self.teacher is not None:
+            taught = self.teacher.answers(
+                self.images, pixels, index=rows, observed=observed, groups=self.groups, flip=flip, changes=changes
+            )
+        losses = self.architecture.head.losses(
+            self.forward(seen, pixels, observed, self.groups),
+            self.labels[rows],
+            None if self.attributes is None else self.attributes[rows],
+            teacher=taught,
+            teacher_weight=config.teacher_weight,
+        )
+        loss = (losses * self.row_weights).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if config.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.parameters.values(), config.clip)
+        self.optimizer.step()
+        self.total += loss.detach()
+        self.clock += 1
+
+    def run(self, folder: Path) -> None:
+        """From the saved state, if there is one, to the last iteration or the end of the time."""
+        config, state = self.config, folder / "state.safetensors"
+        self.load(state)
+        every, first, before = config.validate_every or self.per_epoch, self.iteration, self.spent
+        began = saved = time.monotonic()
+        last_log = self.iteration
+        devices = [self.device] if self.device.type == "cuda" else []
+        with (
+            Metrics(folder, resume_after=first or -1) as metrics,
+            progress.track("training the posterior", total=config.iterations, start=first) as bar,
+            torch.random.fork_rng(devices=devices),
+            self.precision.active(),
+        ):
+            self.network.train()
+            while self.iteration < config.iterations and self.failed is None:
+                self.step()
+                self.spent = before + time.monotonic() - began
+                late = config.seconds is not None and self.spent >= config.seconds
+                if self.iteration % every and self.iteration < config.iterations and not late:
+                    continue
+                self.log(metrics, since=self.iteration - last_log)
+                bar.advance(self.iteration - last_log, best=self.best_loss)
+                last_log = self.iteration
+                if late:
+                    progress.say(f"The {config.seconds:g} s are over after {self.iteration} iterations.")
+                    break
+                due = time.monotonic() - saved >= SAVE_SECONDS
+                if due and self.iteration < config.iterations and self.failed is None:
+                    self.save(state)
+                    saved = time.monotonic()
+
+    def validate(self) -> tuple[Float[Tensor, " T1"], float]:
+        """Cross-entropy by number of glimpses, and accuracy, of the network as it is now."""
+        return self.validation(self.posterior(), self.images, self.labels)
+
+    def log(self, metrics: Metrics, *, since: int) -> None:
+        """Validate, keep the network if it is the best, write a line."""
+        by_t, accuracy = self.validate()
+        loss, training = by_t.mean().item(), (self.total / since).item()
+        self.total.zero_()
+        metrics.log(
+            self.iteration,
+            training_loss=training,
+            validation_cross_entropy=loss,
+            validation_accuracy=accuracy,
+            validation_cross_entropy_by_glimpses=by_t.tolist(),
+            learning_rate=self.rate,
+        )
+        if not (math.isfinite(loss) and math.isfinite(training)):
+            self.failed = self.iteration
+        elif loss < self.best_loss:
+            self.best_loss, self.best_iteration = loss, self.iteration
+            for name, value in self.network.state_dict().items():
+                self.best[name].copy_(value)
+
+    def posterior(self) -> NetworkPosterior:
+        """The network as it is now, without calibration."""
+        return NetworkPosterior(self.network, self.architecture, precision=self.config.precision)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
+        out = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        out.update({f"best.{name}": value for name, value in self.best.items()})
+        for name, parameter in self.parameters.items():
+            for part, value in self.optimizer.state.get(parameter, {}).items():
+                out[f"adam.{part}.{name}"] = value
+        return out
+
+    def fingerprint(self) -> str:
+        """What a state must come from to be continued here."""
+        return fingerprint(training_fields(self.config), self.task.fingerprint, self.architecture.to_json(), self.seed)
+
+    def save(self, path: Path) -> None:
+        """Write the state."""
+        counters = {name: getattr(self, name) for name in ("iteration", "spent", "best_loss", "best_iteration")}
+        about = {"fingerprint": self.fingerprint(), "counters": json.dumps(counters)}
+        save_tensors(path, {name: value.cpu() for name, value in self.tensors().items()}, about)
+
+    def load(self, path: Path) -> None:
+        """Continue from a state of the same training; another one is left alone and training starts anew."""
+        if not path.exists():
+            return
+        tensors, about = load_tensors(path)
+        if about.get("fingerprint") != self.fingerprint():
+            progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
+            return
+        for name, value in self.tensors().items():
+            value.copy_(tensors[name])
+        for name, value in json.loads(about["counters"]).items():
+            setattr(self, name, value)
+        self.clock.fill_(self.iteration)
+        progress.say(f"Going on from iteration {self.iteration}.")
