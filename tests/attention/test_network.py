@@ -43,20 +43,21 @@ def total(rollout, labels):
 
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("networks", [1, 2])
-def test_network_is_the_one_that_torch_layers_make(name, networks):
+@pytest.mark.parametrize("entropies", [True, False])  # step by step, and unrolled where that is possible
+def test_network_is_the_one_that_torch_layers_make(name, networks, entropies):
     architecture = VARIANTS[name]
     ours = Networks(architecture, seeds=range(networks))
     images, rows, uniforms, flip, labels = world(architecture, networks=networks)
     with torch.no_grad():
         for parameter in ours.policy_parameters.values():  # far from uniform, so that a wrong draw shows
             parameter.mul_(3)
-    rollout = ours(images, rows, uniforms=uniforms, flip=flip, entropies=True)
+    rollout = ours(images, rows, uniforms=uniforms, flip=flip, entropies=entropies)
     total(rollout, labels).backward()
     for m in range(networks):
         plain = PlainNetwork(ours, m)
         slow = plain(images[rows[m]].numpy(), uniforms=uniforms[m], flip=flip[m])
         assert rollout.locations[m].tolist() == slow.locations[0].tolist()
-        for field in ("log_probabilities", "baselines", "logits", "entropies"):
+        for field in ("log_probabilities", "baselines", "logits", *(["entropies"] if entropies else [])):
             torch.testing.assert_close(getattr(rollout, field)[m], getattr(slow, field)[0], rtol=1e-4, atol=1e-5)
         total(slow, labels[m : m + 1]).backward()
         for mine, theirs in plain.pairs(ours):
@@ -84,7 +85,8 @@ def test_stacked_networks_equal_each_alone(name):
 
 @pytest.mark.parametrize("name", ["paper", "odd glimpse", "the paper's"])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_pixels_outside_of_the_glimpses_change_nothing(name, mirrored):
+@pytest.mark.parametrize("entropies", [True, False])
+def test_pixels_outside_of_the_glimpses_change_nothing(name, mirrored, entropies):
     architecture = VARIANTS[name]
     grid = architecture.grid
     networks = Networks(architecture, seeds=[0, 1])
@@ -92,15 +94,15 @@ def test_pixels_outside_of_the_glimpses_change_nothing(name, mirrored):
     rows[:] = torch.arange(6)
     rows[1] = 5 - rows[1]
     flip = torch.full(rows.shape, mirrored)
-    before = networks(images, rows, uniforms=uniforms, flip=flip, entropies=True)
+    before = networks(images, rows, uniforms=uniforms, flip=flip, entropies=entropies)
     seen = torch.zeros(images.shape[:3], dtype=torch.bool)
     for m, b in np.ndindex(*rows.shape):
         there = mask(grid.pixels[before.locations[m, b]], glimpse=grid.glimpse, height=grid.height, width=grid.width)
         seen[rows[m, b]] |= there.flip(1) if mirrored else there
     changed = torch.where(seen[..., None], images, 255 - images)
     assert (changed != images).any((1, 2, 3)).all()
-    after = networks(changed, rows, uniforms=uniforms, flip=flip, entropies=True)
-    for field in ("locations", "log_probabilities", "baselines", "logits", "entropies"):
+    after = networks(changed, rows, uniforms=uniforms, flip=flip, entropies=entropies)
+    for field in ("locations", "log_probabilities", "baselines", "logits", *(["entropies"] if entropies else [])):
         assert torch.equal(getattr(before, field), getattr(after, field)), field
     gradients = []
     for rollout in (before, after):

@@ -18,6 +18,7 @@ from nogs.attention import policy
 from nogs.attention.config import AttentionConfig
 from nogs.attention.embedders import EMBEDDERS, Embedder, Shapes
 from nogs.attention.stacked import batch_norm, gru, linear
+from nogs.attention.unrolled import can_unroll, unrolled
 from nogs.glimpse import Grid, cut
 from nogs.runtime import streams
 
@@ -124,6 +125,8 @@ class Networks(nn.Module):
             seeds,
             "policy",
         )
+        # a plain dictionary: asking the ParameterDicts for their parameters takes longer than a layer
+        self.by_name = {**self.embed_parameters, **self.core_parameters, **self.policy_parameters}
         self.register_buffer("pixels", a.grid.pixels, persistent=False)
         self.register_buffer("coordinates", a.grid.coordinates, persistent=False)
         self.register_buffer(
@@ -217,6 +220,8 @@ class Networks(nn.Module):
         Locations are drawn with `uniforms`, or are the most probable ones without; entries of `forced` that are not
         negative are taken as they are.
         """
+        if not entropies and can_unroll(self, images):
+            return Rollout(*unrolled(self, images, rows, uniforms=uniforms, forced=forced, flip=flip))
         glimpses = self.architecture.glimpses
         state = self.start(rows.shape[1])
         states, steps = [], []
