@@ -172,6 +172,7 @@ def flags():
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         for command in COMMANDS:
+            main([*command.split(), "--help"])
             main([*command.split(), "--help-all"])
             main([*command.split(), "digits", "--help-all"])
     return set(re.findall(r"--[a-z][a-z.-]*[a-z]", out.getvalue()))

@@ -4,14 +4,15 @@ from pathlib import Path
 import pytest
 import tyro
 
-from nogs.cli import flags, main
+from nogs.cli import args as shared
+from nogs.cli import main
 from nogs.cli.flags import _flags, parse, parse_with_recipe
 from nogs.recipes import Recipe, recipe
 from nogs.recipes.folder import CHOSEN
 from nogs.runtime.errors import InputError
 
 
-class Args(flags.Args):
+class Args(shared.Args):
     """Arguments of a command."""
 
     out: Path
@@ -24,7 +25,7 @@ class Args(flags.Args):
     """Say more."""
 
 
-class Placed(flags.Args):
+class Placed(shared.Args):
     """Arguments with a position."""
 
     source: tyro.conf.Positional[Path]
@@ -125,7 +126,7 @@ def test_run_is_named_by_its_recipe_its_pictures_or_itself(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
 
     def stage(*argv):
-        return parse_with_recipe(flags.StageArgs, list(argv), prog="nogs do", description="Do it.")
+        return parse_with_recipe(shared.StageArgs, list(argv), prog="nogs do", description="Do it.")
 
     assert stage("digits")[0].out == Path("runs/digits")
     assert stage("digits", "--out", "o")[0].out == Path("o")

@@ -231,7 +231,7 @@ def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys,
     assert "2/6 posterior: done before." in capsys.readouterr().out
     for flags, why in (
         (["--glimpses", "3"], "The published posterior few is not used: it was trained for up to 2 glimpses, not 3."),
-        (["--data.digits-seed", "9"], "The published posterior few is not used: it was trained on other images."),
+        (["--data.fragments", "3"], "The published posterior few is not used: it was trained on other images."),
         (["--published", "None"], None),
     ):
         monkeypatch.setattr("nogs.stages.posterior.train_posterior", stop)
@@ -287,7 +287,7 @@ def test_birds_are_pretrained_with_the_heuristic_of_the_first_step(tmp_path, cap
 
 
 def test_killed_run_goes_on_to_the_same_sequences(tmp_path):
-    flags = ["--data.count", "80", "--posterior.batch", "16", "--posterior.warmup", "0", "--posterior.save-every", "1"]
+    flags = ["--data.count", "80", "--posterior.batch", "16", "--posterior.warmup", "0"]
     flags += [*FEW, "--data.annotated", "12", "--no-estimate", "--until", "sequences"]
     command = [sys.executable, "-m", "nogs", "run", "digits", *flags, "--out"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

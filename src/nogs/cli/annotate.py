@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import NameOrFile, OptionalFolder, OptionalPath, Rare, StageArgs, parse_with_recipe
+from nogs.cli.args import NameOrFile, OptionalFolder, OptionalPath, Rare, StageArgs
+from nogs.cli.flags import parse_with_recipe
 
 
 class AnnotateArgs(StageArgs):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from nogs.cli.flags import Args, OptionalPath, Rare, RunFolder, StageArgs, TaskArgs, parse, parse_with_recipe, show
+from nogs.cli.args import Args, OptionalPath, Rare, RunFolder, StageArgs, TaskArgs
+from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 
 

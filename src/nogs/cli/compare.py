@@ -8,7 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from nogs.cli.flags import Args, Folder, NameOrFile, OptionalFolder, Rare, StageArgs, parse, parse_with_recipe, show
+from nogs.cli.args import Args, Folder, NameOrFile, OptionalFolder, Rare, StageArgs
+from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nogs.cli.flags import StageArgs, parse_with_recipe, show
+from nogs.cli.args import StageArgs
+from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.files import read_json
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nogs.cli.flags import Args, Folder, parse
+from nogs.cli.args import Args, Folder
+from nogs.cli.flags import parse
 
 
 class DemoArgs(Args):

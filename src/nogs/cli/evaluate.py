@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import RunFolder, TaskArgs, parse
+from nogs.cli.args import RunFolder, TaskArgs
+from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_array, write_json
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nogs.cli.flags import NetworkArgs, OptionalFolder, TaskArgs, parse, show
+from nogs.cli.args import NetworkArgs, OptionalFolder, TaskArgs
+from nogs.cli.flags import parse, show
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json
 

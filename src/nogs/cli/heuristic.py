@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import Folder, NameOrFile, OptionalFolder, OptionalPath, Rare, TaskArgs, parse_with_recipe
+from nogs.cli.args import Folder, NameOrFile, OptionalFolder, OptionalPath, Rare, TaskArgs
+from nogs.cli.flags import parse_with_recipe
 from nogs.runtime.errors import InputError
 
 

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from nogs.cli.flags import NetworkArgs, OptionalFolder, parse
+from nogs.cli.args import NetworkArgs, OptionalFolder
+from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 
 

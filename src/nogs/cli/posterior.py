@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import Args, NameOrFile, OptionalFolder, RunFolder, StageArgs, parse, parse_with_recipe, show
+from nogs.cli.args import Args, NameOrFile, OptionalFolder, RunFolder, StageArgs
+from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import NetworkArgs, parse
+from nogs.cli.args import NetworkArgs
+from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import plain, write_bytes
 

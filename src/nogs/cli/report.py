@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nogs.cli.flags import TaskArgs, parse
+from nogs.cli.args import TaskArgs
+from nogs.cli.flags import parse
 
 if TYPE_CHECKING:
     from nogs.data import DataConfig, Task

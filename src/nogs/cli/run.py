@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from nogs.cli.flags import NameOrFile, OptionalPath, Rare, StageArgs, parse_with_recipe
+from nogs.cli.args import NameOrFile, OptionalPath, Rare, StageArgs
+from nogs.cli.flags import parse_with_recipe
 from nogs.runtime.progress import tell
 
 

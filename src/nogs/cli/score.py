@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import TaskArgs, parse_with_recipe, show
+from nogs.cli.args import TaskArgs
+from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, write_json
 

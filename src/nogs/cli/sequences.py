@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import Args, parse
+from nogs.cli.args import Args
+from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, StageArgs, parse_with_recipe, show
+from nogs.cli.args import OptionalFolder, StageArgs
+from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.files import read_json
 
 

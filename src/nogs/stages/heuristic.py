@@ -43,7 +43,7 @@ def find_map(experiment: Experiment, methods: Sequence[str]) -> Path | None:
     try:
         posterior = find(experiment)
     except InputError:
-        if not there:
+        if not there or settings.posterior is not None:
             raise
         posterior = None
     if posterior is None:
