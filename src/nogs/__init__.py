@@ -9,8 +9,7 @@ answer = model.classify("photo.jpg")
 `Completion`, `Generator`, `LocationSearch` or `Executor` takes the place of the package's own.
 """
 
-from importlib import import_module
-from typing import Any
+from nogs.runtime.lazy import imported
 
 __version__ = "0.1.0"
 
@@ -32,10 +31,4 @@ _HOMES = {
 }
 
 __all__ = ["__version__", *_HOMES]
-
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: importing the package must stay instant, and every floor imports it."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = imported(__name__, _HOMES)  # every floor imports this package

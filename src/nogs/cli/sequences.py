@@ -106,20 +106,20 @@ def export(argv: list[str]) -> None:
     from nogs.runtime.progress import track
     from nogs.sequences import folders, load, write_csv, write_release
 
-    places = list(folders(args.source))
-    if not places:
+    sources = list(folders(args.source))
+    if not sources:
         raise InputError(
             f"{args.source} holds no sequences; give a folder of sequences, or one that holds such folders."
         )
-    loaded = [(place, load(place)) for place in places]
+    loaded = [(folder, load(folder)) for folder in sources]
     with track("export", total=len(loaded), unit="folders") as progress:
-        for place, sequences in loaded:
+        for folder, sequences in loaded:
             if args.format == "text":
                 write_release(sequences, args.out)
-            elif place == args.source:
+            elif folder == args.source:
                 write_csv(sequences, args.out)
             else:
-                inner = place.relative_to(args.source)
+                inner = folder.relative_to(args.source)
                 write_csv(sequences, args.out / inner.with_name(inner.name + ".csv"))
             progress.advance()
     print(f"{_total([len(sequences) for _, sequences in loaded])} written to {args.out}")
