@@ -48,7 +48,7 @@ QUICK = {
 """Fields that make a built-in recipe small."""
 BIRDS = {"attention": {"embedder": "paper", "hidden": 8, "embedding": 8, "pretrain_epochs": 1}}
 """More of them, for the recipe `cub`."""
-SMALL = {"--attention.iterations": "2", "--data.count": "60", "--images": "0:1", "--attribute": "Smiling"}
+SMALL = {"--attention.iterations": "2", "--data.count": "60", "--subset": "0:1", "--attribute": "Smiling"}
 """Values that a shown command's own flags are given; of several, the first."""
 
 
@@ -65,9 +65,7 @@ def commands(text):
 
 def shrunk(words):
     """The command with the values of `SMALL`."""
-    ranges = words[0] == "annotate"  # elsewhere --images is a number
-    small = {flag: value for flag, value in SMALL.items() if flag != "--images" or ranges}
-    return [small.get(before, word) for before, word in zip(["", *words], words)]
+    return [SMALL.get(before, word) for before, word in zip(["", *words], words)]
 
 
 class Hub:
@@ -100,7 +98,7 @@ def place(tmp_path, monkeypatch):
         parts = {part: getattr(whole, part).model_copy(update=fields) for part, fields in few.items()}
         monkeypatch.setattr(module, "RECIPE", whole.model_copy(update=parts))
     # what a run would choose from the pictures is meant for more of them
-    monkeypatch.setattr("nogs.cli.run.choose", lambda base, *_, **__: (base, []))
+    monkeypatch.setattr("nogs.recipes.folder.choose", lambda base, *_, **__: (base, []))
     data = tmp_path / "DATA"
     miniature.celeba_hq(data)
     miniature.cub(data)
@@ -175,7 +173,8 @@ def flags():
     with contextlib.redirect_stdout(out):
         for command in COMMANDS:
             main([*command.split(), "--help"])
-            main([*command.split(), "digits", "--help"])
+            main([*command.split(), "--help-all"])
+            main([*command.split(), "digits", "--help-all"])
     return set(re.findall(r"--[a-z][a-z.-]*[a-z]", out.getvalue()))
 
 

@@ -4,37 +4,31 @@ import nogs
 
 model = nogs.load("runs/demo")
 answer = model.classify("photo.jpg")
+
+`recipe` and `run` train one. `Task` is labelled images in memory; a class with the methods of `Posterior`,
+`Completion`, `Generator`, `LocationSearch` or `Executor` takes the place of the package's own.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:  # importing the package must stay instant, and every floor imports it
-    from pathlib import Path
-
-    import torch
-
-    from nogs.model.classifier import Model
-
-__all__ = ["__version__", "load"]
+from nogs.runtime.lazy import imported
 
 __version__ = "0.1.0"
 
+_HOMES = {
+    "Completion": "nogs.completion.protocol",
+    "Executor": "nogs.runtime.executors",
+    "Generator": "nogs.bank.generators",
+    "Grid": "nogs.glimpse",
+    "InputError": "nogs.runtime.errors",
+    "LocationSearch": "nogs.design.search",
+    "Posterior": "nogs.posterior.protocol",
+    "Sequences": "nogs.sequences",
+    "Settings": "nogs.stages.settings",
+    "Task": "nogs.data.task",
+    "load": "nogs.model.loading",
+    "load_task": "nogs.data",
+    "recipe": "nogs.recipes",
+    "run": "nogs.stages.order",
+}
 
-def load(
-    source: str | Path,
-    *,
-    network: str | None = None,
-    best: Literal["accuracy", "balanced_accuracy", "nll"] = "accuracy",
-    device: str | torch.device = "cpu",
-) -> Model:
-    """A trained network: of a run, of a packed folder, of `hf://user/repository[@revision]`, or of a safetensors file.
-
-    A run with several: `network` names one (ram/seed-0) or some of its words (Smiling), else the best on the validation
-    images by `best` is taken; `model.why` says so. Nothing is unpickled.
-    """
-    from importlib import import_module
-
-    model: Model = import_module("nogs.model.loading").load(source, network=network, best=best, device=device)
-    return model
+__all__ = ["__version__", *_HOMES]
+__getattr__ = imported(__name__, _HOMES)  # every floor imports this package

@@ -6,7 +6,6 @@ import pytest
 import miniature
 from nogs.attention.config import AttentionConfig
 from nogs.attention.methods import METHODS, Inputs, make_members, needs_heuristic
-from nogs.cli.train import Method
 from nogs.data.task import Parts
 from nogs.runtime.errors import InputError
 from nogs.sequences import save
@@ -33,10 +32,6 @@ def inputs(task, tmp_path):
 
 def make(task, methods, inputs, config=PRETRAINED, **more):
     return make_members(task, methods, seeds=(0, 5), config=config, glimpses=3, inputs=inputs, **more)
-
-
-def test_the_command_knows_every_method():
-    assert Method.__args__ == METHODS
 
 
 def test_every_supervised_method_has_the_images_of_the_given_sequences(task, inputs):

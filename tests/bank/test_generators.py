@@ -319,9 +319,9 @@ def test_folder_reads_pictures_in_order_and_names_a_broken_one(tmp_path):
 
 
 def test_a_generator_without_its_source_says_what_it_needs(task, tmp_path):
-    with pytest.raises(InputError, match="'stylegan' needs its public weights; give --source"):
+    with pytest.raises(InputError, match="'stylegan' needs its public weights; give --generator-path"):
         make_generator(BankConfig(generator="stylegan"), task=task)
-    with pytest.raises(InputError, match=r"There is no .*nowhere; give --source a folder of pictures"):
+    with pytest.raises(InputError, match=r"There is no .*nowhere; give --generator-path a folder of pictures"):
         make_generator(BankConfig(generator="folder"), task=task, source=tmp_path / "nowhere")
 
 

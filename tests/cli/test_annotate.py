@@ -171,14 +171,14 @@ def test_cross_fitted_posterior_annotates_the_same_bytes_with_one_and_two_worker
         out = tmp_path / workers
         given = ["--posterior", str(file), "--workers", workers, "--posterior.folds", "2"]
         assert annotate(place, out, *given, *short) == 0, capsys.readouterr().err
-        said = capsys.readouterr().out
+        said = capsys.readouterr().err
         assert re.search(r"after 3 random glimpses \(nats\): 0\.\d+ on images of the bank, 0\.\d+ on images to", said)
         assert "by heart" not in said
         found[workers] = (out / "sequences" / "Smiling" / "sequences.jsonl").read_bytes()
         assert read_json(out / "sequences" / "Smiling" / "done.json")["posterior_entropy"]["networks"] == 2
     assert found["1"] == found["2"]
     for split in ("validation", "annotate"):
-        given = ["--checkpoint", str(file), "--split", split]
+        given = ["--posterior", str(file), "--split", split]
         assert main(["posterior", "evaluate", *arguments(place, tmp_path / "run"), *short, *given]) == 0
     assert main(["posterior", "publish", str(tmp_path / "run"), "--out", str(tmp_path / "half.safetensors")]) == 0
     assert "--posterior.folds 2" in (tmp_path / "half.md").read_text()
@@ -213,7 +213,7 @@ def test_posterior_that_knows_the_bank_by_heart_is_reported(place, tmp_path, cap
 
     male = ("--attribute", "Male")
     assert annotate(place, tmp_path / "honest", attribute=male) == 0
-    assert "by heart" not in capsys.readouterr().out
+    assert "by heart" not in capsys.readouterr().err
     recipe = read_recipe(place / "tiny.yaml")
     task = load_task(recipe.data, data=place / "data", cache=place / "cache")
     open_posterior = Files.open_posterior
@@ -223,7 +223,7 @@ def test_posterior_that_knows_the_bank_by_heart_is_reported(place, tmp_path, cap
         lambda self, path, *, device: Memorising(open_posterior(self, path, device=device), task.images[3:]),
     )
     assert annotate(place, tmp_path / "run", attribute=male) == 0
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert out.count("the posterior has learned the bank's images by heart") == 1
     assert out.count("train it with --posterior.folds 4, or build the bank with another --bank.generator") == 1
     numbers = read_json(tmp_path / "run" / "sequences" / "Male" / "done.json")["posterior_entropy"]
@@ -233,7 +233,7 @@ def test_posterior_that_knows_the_bank_by_heart_is_reported(place, tmp_path, cap
     )
     assert "): the posterior has learned the bank's images by heart" in out
     assert annotate(place, tmp_path / "run", attribute=male) == 0, "it is said again"
-    assert "by heart" in capsys.readouterr().out
+    assert "by heart" in capsys.readouterr().err
     found, honest = (load(tmp_path / name / "sequences" / "Male") for name in ("run", "honest"))
     np.testing.assert_array_equal(found.entropy_before, honest.entropy_before)
 
@@ -272,8 +272,8 @@ def test_mistake_about_the_cluster_is_one_sentence(place, tmp_path, capsys, extr
 
 
 def test_part_of_the_images_can_be_chosen(place, tmp_path):
-    assert annotate(place, tmp_path / "a", "--images", "1:3") == 0
-    assert annotate(place, tmp_path / "b", "--images", "2,1") == 0
+    assert annotate(place, tmp_path / "a", "--subset", "1:3") == 0
+    assert annotate(place, tmp_path / "b", "--subset", "2,1") == 0
     assert load(tmp_path / "a" / "sequences" / "Smiling").ids == ("1", "2")
     one, two = (load(tmp_path / name / "sequences" / "Smiling") for name in "ab")
     assert two.ids == ("2", "1")
@@ -283,10 +283,10 @@ def test_part_of_the_images_can_be_chosen(place, tmp_path):
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        (["--images", "0:600"], "--images 0:600 does not fit the 3 images to annotate of task 'celeba-hq'"),
-        (["--images", "1,77"], "Image '77' (of the split 'posterior') is not among the images to annotate"),
-        (["--images", "1,140,141"], "and 1 more images are not among the images to annotate"),
-        (["--images", "4000"], "has no image with the id '4000'"),
+        (["--subset", "0:600"], "--subset 0:600 does not fit the 3 images to annotate of task 'celeba-hq'"),
+        (["--subset", "1,77"], "Image '77' (of the split 'posterior') is not among the images to annotate"),
+        (["--subset", "1,140,141"], "and 1 more images are not among the images to annotate"),
+        (["--subset", "4000"], "has no image with the id '4000'"),
         (["--bank", "nowhere"], "nowhere holds no finished bank; build one with nogs bank build"),
         (["--workers", "0"], "--workers must be at least 1"),
     ],
@@ -358,13 +358,13 @@ def test_changed_recipe_is_refused_in_the_same_run(place, tmp_path, capsys):
     assert annotate(place, tmp_path / "run", "--design.search", "grid") == 2
     assert "another recipe or other inputs (design.search = 'race', not 'grid'); choose" in capsys.readouterr().err
     assert read_recipe(tmp_path / "run" / "recipe.yaml").design.search == "race"
-    assert annotate(place, tmp_path / "run", "--images", "0:2") == 2
+    assert annotate(place, tmp_path / "run", "--subset", "0:2") == 2
     assert re.search(r"another recipe or other inputs \(images = \d+, not 2\); choose", capsys.readouterr().err)
     assert annotate(place, tmp_path / "run") == 0
     assert (tmp_path / "run" / "sequences" / "Smiling" / "sequences.jsonl").read_bytes() == before
 
 
-def test_every_command_goes_on_without_unreadable_pictures_if_asked(tmp_path, capsys):
+def test_every_command_goes_on_without_unreadable_pictures_unless_asked_not_to(tmp_path, capsys):
     torch.set_num_threads(1)
     miniature.celeba_hq(tmp_path / "data", count=150)
     (tmp_path / "data" / "CelebAMask-HQ" / "CelebA-HQ-img" / "149.jpg").write_bytes(b"torn")
@@ -386,11 +386,11 @@ def test_every_command_goes_on_without_unreadable_pictures_if_asked(tmp_path, ca
     ]
     commands[3] += ["--attribute", "Smiling"]
     for words in commands:
+        assert main([*words, "--no-skip-corrupt"]) == 2
+        assert "149.jpg" in capsys.readouterr().err
+        assert main(words) == 0, (words, capsys.readouterr().err)
         remembered = words[:2] == ["bank", "evaluate"]  # by the run, which was made without the picture
-        assert main(words) == (0 if remembered else 2)
-        assert ("1 unreadable picture left out" if remembered else "149.jpg") in capsys.readouterr().err
-        assert main([*words, "--skip-corrupt"]) == 0, (words, capsys.readouterr().err)
-        capsys.readouterr()
+        assert ("1 unreadable picture left out" in capsys.readouterr().err) == remembered
 
 
 def test_a_bank_of_numbers_is_opened_without_the_unreadable_pictures_too(tmp_path, capsys):
@@ -402,6 +402,6 @@ def test_a_bank_of_numbers_is_opened_without_the_unreadable_pictures_too(tmp_pat
     recipe = read_recipe(tmp_path / "tiny.yaml")
     task = load_task(recipe.data, data=tmp_path / "data", cache=tmp_path / "cache", skip_corrupt=True)
     posterior(tmp_path / "maker.safetensors", recipe, task)
-    assert main(["bank", "build", *arguments(tmp_path, tmp_path / "made"), "--skip-corrupt"]) == 0
-    assert annotate(tmp_path, tmp_path / "run", "--skip-corrupt") == 0, capsys.readouterr().err
+    assert main(["bank", "build", *arguments(tmp_path, tmp_path / "made")]) == 0
+    assert annotate(tmp_path, tmp_path / "run") == 0, capsys.readouterr().err
     assert len(load(tmp_path / "run" / "sequences" / "Smiling")) == 3

@@ -55,7 +55,7 @@ def test_verify_names_the_damage_and_fails(run, tmp_path, capsys):
 def test_a_missing_source_is_a_sentence(tmp_path, capsys):
     flags = [*SMALL, "--bank.generator", "stylegan"]
     assert main(["bank", "build", "digits", "--out", str(tmp_path), "--device", "cpu", *flags]) == 2
-    assert "The generator 'stylegan' needs its public weights; give --source." in capsys.readouterr().err
+    assert "The generator 'stylegan' needs its public weights; give --generator-path." in capsys.readouterr().err
 
 
 def test_a_run_without_a_bank_is_named(tmp_path, capsys):

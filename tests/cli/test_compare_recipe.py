@@ -13,13 +13,13 @@ from nogs.attention.pretraining import Pretrainer
 from nogs.attention.store import load_network
 from nogs.attention.trainer import Trainer
 from nogs.cli import main
-from nogs.cli.demo import one_thread
-from nogs.cli.heuristic import made_from
 from nogs.data import load_task
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import save_posterior
 from nogs.recipes import recipe
+from nogs.runtime.device import one_thread
 from nogs.sequences import Sequences, load, save
+from nogs.stages.heuristic import made_from
 from nogs.supervision import Heuristic, save_heuristic
 
 BIRDS = """
@@ -165,7 +165,7 @@ def test_finished_comparison_is_only_printed_again(birds, whole, capsys, monkeyp
 
 
 def test_some_of_the_methods_are_compared(birds, whole, capsys):
-    assert main(everything(birds, whole, "--methods", "ps-hgs", "random", "--reference", "random")) == 0
+    assert main(everything(birds, whole, "--method", "ps-hgs", "random", "--reference", "random")) == 0
     out = capsys.readouterr().out
     assert "| ps-hgs, weight 1 | 2 |" in out
     assert "| ram" not in out
@@ -173,7 +173,7 @@ def test_some_of_the_methods_are_compared(birds, whole, capsys):
 
 
 def test_weights_of_supervision_are_compared(birds, whole, capsys):
-    assert main(everything(birds, whole, "--methods", "ps-nogs", "ram+", "--weights", "1", "64")) == 0
+    assert main(everything(birds, whole, "--method", "ps-nogs", "ram+", "--weights", "1", "64")) == 0
     out = capsys.readouterr().out
     assert all(f"| ps-nogs, weight {weight} | 2 |" in out for weight in (1, 64))
     assert out.count("| ram+ | 2 |") == 1
@@ -203,38 +203,38 @@ def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whol
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--methods", "ps-nogs"], "The method ps-nogs needs glimpse sequences: give --sequences DIR"),
+        (["--method", "ps-nogs"], "The method ps-nogs needs glimpse sequences: give --sequences DIR"),
         (
-            ["--methods", "ram+"],
+            ["--method", "ram+"],
             "The method ram+ needs the heuristic's map: train a posterior with nogs posterior train",
         ),
         (
-            ["--methods", "ram", "ram+", "ps-h1"],
+            ["--method", "ram", "ram+", "ps-h1"],
             "The methods ram+, ps-h1 need the heuristic's map (ram can do without): train a posterior",
         ),
         (
-            ["--methods", "ram+", "--published", "cub"],
+            ["--method", "ram+", "--published", "cub"],
             "The published posterior cub can't be used: it knows 200 classes",
         ),
-        (["--methods", "ps-h5"], "make the map with nogs sequences heuristic, and give --heuristic DIR."),
-        (["--methods", "ram+", "--attention.pretrain-epochs", "0"], "ram+ differs from ram in its pretraining alone"),
-        (["--methods", "ram", "--attention.embedder", "release"], "The release embedder normalises by the batch"),
-        (["--methods", "ram", "--reference", "rma"], "There is no method 'rma' among these"),
-        (["--methods", "ram", "--seeds", "-1"], "--seeds must not be negative"),
-        (["--methods", "ram", "--weights", "1", "64"], "--weights is for methods with supervision"),
-        (["--methods", "ps-h1", "--weights", "1", "1.0000001"], "--weights must differ in six digits"),
+        (["--method", "ps-h5"], "make the map with nogs sequences heuristic, and give --heuristic DIR."),
+        (["--method", "ram+", "--attention.pretrain-epochs", "0"], "ram+ differs from ram in its pretraining alone"),
+        (["--method", "ram", "--attention.embedder", "release"], "The release embedder normalises by the batch"),
+        (["--method", "ram", "--reference", "rma"], "There is no method 'rma' among these"),
+        (["--method", "ram", "--seeds", "-1"], "--seeds must not be negative"),
+        (["--method", "ram", "--weights", "1", "64"], "--weights is for methods with supervision"),
+        (["--method", "ps-h1", "--weights", "1", "1.0000001"], "--weights must differ in six digits"),
         (
-            ["--methods", "ps-h1", "--weights", "2", "1", "2"],
+            ["--method", "ps-h1", "--weights", "2", "1", "2"],
             "--weights must differ in six digits, but are 2.0, 1.0, 2.0",
         ),
-        (["--methods", "ps-h1", "--weights", "1", "a"], "--weights must be numbers, not '1', 'a'; see nogs compare"),
-        (["--methods", "ps-h1", "--weights", "-1"], "--weights must be numbers from 0 on, but are -1.0."),
-        (["--methods", "ps-h1", "--weights", "nan"], "--weights must be numbers from 0 on, but are nan."),
+        (["--method", "ps-h1", "--weights", "1", "a"], "--weights must be numbers, not '1', 'a'; see nogs compare"),
+        (["--method", "ps-h1", "--weights", "-1"], "--weights must be numbers from 0 on, but are -1.0."),
+        (["--method", "ps-h1", "--weights", "nan"], "--weights must be numbers from 0 on, but are nan."),
         (
-            ["--methods", "ram", "--seeds", "0", "1.5"],
+            ["--method", "ram", "--seeds", "0", "1.5"],
             "--seeds must be whole numbers, not '0', '1.5'; see nogs compare",
         ),
-        (["--methods", "ram", "--heuristic", "nowhere", "--methods", "ram+"], "nowhere"),
+        (["--method", "ram", "--heuristic", "nowhere", "--method", "ram+"], "nowhere"),
     ],
 )
 def test_what_is_missing_is_said_in_one_sentence(birds, tmp_path, capsys, flags, sentence):
@@ -260,10 +260,10 @@ def test_sequences_of_the_baselines_are_written_by_command(birds, tmp_path, caps
         assert sequences.provenance["inverse_temperature"] == float(kind[1])
         assert sequences.provenance["map"]["over"] == "validation images"
     assert {path.name for path in made.iterdir()} >= {"heuristic.png", "heuristic.json", "heuristic.safetensors"}
-    again = ["sequences", "heuristic", *given(birds, "--out", str(tmp_path / "again"), "--map", str(made))]
+    again = ["sequences", "heuristic", *given(birds, "--out", str(tmp_path / "again"), "--heuristic", str(made))]
     assert main(again) == 0
     assert (load(tmp_path / "again" / "h5").locations == load(made / "h5").locations).all()
-    assert "--map is a map that was made before" in refused([*again, "--posterior", "x.safetensors"], capsys)
+    assert "--heuristic is a map that was made before" in refused([*again, "--posterior", "x.safetensors"], capsys)
     assert main(["sequences", "handcrafted", *given(birds, "--out", str(tmp_path / "hands"))]) == 0
     assert load(tmp_path / "hands").provenance["parts"] == ["beak", "eye", "forehead", "belly", "feet"]
 
@@ -300,11 +300,11 @@ def test_sequences_of_another_map_are_refused_before_anything_is_written(birds, 
 
 def test_kept_map_of_another_posterior_or_bank_is_refused(birds, other_posterior, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
-    command = ["compare", *given(birds, "--device", "cpu", "--out", str(run), "--methods", "ps-h1", "--seeds", "0")]
+    command = ["compare", *given(birds, "--device", "cpu", "--out", str(run), "--method", "ps-h1", "--seeds", "0")]
     asked = [*command, "--posterior", str(birds / "posterior.safetensors")]
     assert main(asked) == 0
     before = snapshot(run / "heuristic")
-    monkeypatch.setattr("nogs.cli.heuristic.make_map", None)  # never made again below
+    monkeypatch.setattr("nogs.stages.heuristic.make_map", None)  # never made again below
     kept = run / "heuristic"
     remedy = f"delete that folder, choose another --out, or take the map as it is with --heuristic {kept}."
     said = refused([*command, "--posterior", str(other_posterior)], capsys)
@@ -327,7 +327,7 @@ def test_map_of_another_bank_is_refused(birds, tmp_path, capsys):
     save_heuristic(Heuristic(epe, epe, made), tmp_path / "run" / "heuristic", task=task)
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "done.json").write_text(json.dumps({"stage": "bank", "fingerprint": "b"}))
-    command = ["compare", *given(birds, "--device", "cpu", "--out", str(tmp_path / "run"), "--methods", "ps-h1")]
+    command = ["compare", *given(birds, "--device", "cpu", "--out", str(tmp_path / "run"), "--method", "ps-h1")]
     command += ["--posterior", str(birds / "posterior.safetensors"), "--bank", str(tmp_path / "bank")]
     assert "holds a map that was made with another bank than this command would use" in refused(command, capsys)
 
@@ -340,7 +340,7 @@ def test_methods_of_a_task_without_pretraining(tmp_path, capsys):
     ]
     np.save(tmp_path / "map.npy", np.linspace(2.0, 2.3, len(recipe("digits").data.grid)))
     command = ["compare", "digits", *flags, "--device", "cpu", "--out", str(tmp_path / "run"), "--seeds", "0"]
-    methods = ["--methods", "ram", "ps-h1", "random", "centre-out"]
+    methods = ["--method", "ram", "ps-h1", "random", "centre-out"]
     assert main([*command, *methods, "--heuristic", str(tmp_path / "map.npy")]) == 0
     out = capsys.readouterr().out
     assert "whole image" not in out
@@ -351,7 +351,7 @@ def test_methods_of_a_task_without_pretraining(tmp_path, capsys):
 
 
 def test_missing_file_of_weights_is_named(birds, tmp_path, capsys):
-    run = ["--device", "cpu", "--out", str(tmp_path / "run"), "--methods", "ram", "--seeds", "0"]
+    run = ["--device", "cpu", "--out", str(tmp_path / "run"), "--method", "ram", "--seeds", "0"]
     vgg = [
         "--data.glimpse",
         "16",

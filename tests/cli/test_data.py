@@ -38,8 +38,7 @@ def test_folder_of_another_recipe_is_refused_and_kept(tmp_path, capsys):
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     assert main(["data", "prepare", "digits", "--out", str(tmp_path), *SMALL, "--data.digits-seed", "1"]) == 2
     error = capsys.readouterr().err
-    assert f"{tmp_path / 'data'} holds data of another recipe" in error
-    assert "choose another folder or delete this one" in error
+    assert f"{tmp_path} was begun with data.digits_seed = 0, not 1; choose another --out" in error
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 
@@ -52,12 +51,11 @@ def test_inspect_prints_the_numbers_and_writes_the_sheet(tmp_path, capsys):
     assert ["train", "48"] in lines
     assert ["test", "6"] in lines
     assert "of train, for sequences 5, for the posterior 36" in out
-    assert str(tmp_path / "contact-sheet.png") in out
-    found = json.loads((tmp_path / "inspect.json").read_text())
+    assert str(tmp_path / "data" / "contact-sheet.png") in out
+    found = json.loads((tmp_path / "data" / "inspect.json").read_text())
     assert sum(found["labels"]["all"].values()) == 60
-    with Image.open(tmp_path / "contact-sheet.png") as sheet:
+    with Image.open(tmp_path / "data" / "contact-sheet.png") as sheet:
         assert sheet.size == (1500, 960)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["contact-sheet.png", "inspect.json"]
 
 
 def test_folder_of_pictures_never_seen_before_is_inspected(tmp_path, capsys):
@@ -82,7 +80,7 @@ def test_class_that_the_font_lacks_gives_no_warning(tmp_path, capfd):
     command = ["data", "inspect", "folder", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "out")]
     assert main([*command, "--cache", str(tmp_path / "cache"), "--data.annotated", "2"]) == 0
     assert "Glyph" not in capfd.readouterr().err
-    assert (tmp_path / "out" / "contact-sheet.png").exists()
+    assert (tmp_path / "out" / "data" / "contact-sheet.png").exists()
 
 
 @pytest.mark.parametrize("name", ["celeba-hq", "cub", "folder"])

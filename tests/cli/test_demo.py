@@ -3,8 +3,8 @@ import pytest
 import nogs.recipes.digits
 from nogs.attention.training import Trainer
 from nogs.cli import main
-from nogs.cli.demo import one_thread
 from nogs.recipes import recipe
+from nogs.runtime.device import one_thread
 
 SMALL = {
     "data": {"count": 80, "annotated": 6},

@@ -6,7 +6,7 @@ import pytest
 
 import miniature
 from nogs.cli import main
-from nogs.cli.demo import one_thread
+from nogs.runtime.device import one_thread
 
 TINY = [
     "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "8", "--attention.validate-every", "4",
@@ -90,7 +90,10 @@ def test_network_of_another_grid_is_refused(run, capsys):
     path = run / "recipe.yaml"
     path.write_text(path.read_text().replace("grid_spacing: 4", "grid_spacing: 8"))
     said = refused(["evaluate", str(run)], capsys)
-    assert "best-accuracy.safetensors was trained on another grid, or other labels, than the data has" in said
+    assert (
+        "best-accuracy.safetensors was trained on task 'digits' with another grid, or other labels, than this data has"
+        in said
+    )
 
 
 def test_run_is_judged_on_its_own_splits(tmp_path, capsys):
@@ -121,7 +124,7 @@ def test_network_that_can_not_be_read_is_named(run, capsys):
     assert str(path) in refused(["evaluate", str(run)], capsys)
 
 
-@pytest.mark.parametrize("command", [["evaluate"], ["stopping"], ["export", "--precision", "float32"]])
+@pytest.mark.parametrize("command", [["evaluate"], ["export", "--precision", "float32"]])
 def test_networks_of_other_splits_are_refused(run, capsys, command):
     path = run / "data" / "splits.json"
     record = json.loads(path.read_text())

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from nogs.cli import main
-from nogs.cli.demo import one_thread
+from nogs.runtime.device import one_thread
 from small_runs import write_run
 
 TINY = [
@@ -59,7 +59,7 @@ def test_files_agree_and_are_judged_on_the_test_images(run, capsys):
 def test_data_that_are_not_at_hand_are_said(tmp_path, capsys):
     run = write_run(tmp_path / "run")
     assert main(["export", str(run), "--precision", "float32", "--out", str(tmp_path / "out")]) == 0
-    assert "Accuracy is not measured: give --data the folder of the run's images." in capsys.readouterr().out
+    assert "Accuracy is not measured: give --data the folder of the run's images." in capsys.readouterr().err
     found = json.loads((tmp_path / "out" / "export.json").read_text())
     assert list(found["files"]) == ["float32.onnx"]
     assert found["files"]["float32.onnx"]["accuracy"] is None
@@ -77,30 +77,33 @@ def test_folder_that_takes_no_files_is_refused_before_the_work(run, tmp_path, ca
     assert f"Cannot write {tmp_path / 'file'}" in refused(["export", str(run), "--out", str(tmp_path / "file")], capsys)
 
 
-def test_stopping_prints_and_writes_the_curves(run, capsys):
-    assert main(["stopping", str(run), "--trajectories", "2"]) == 0
+def test_evaluate_prints_and_writes_the_curves_by_glimpses(run, capsys):
+    assert main(["evaluate", str(run), "--trajectories", "2"]) == 0
     said = capsys.readouterr().out
     path = run / "attention" / "ram" / "seed-0" / "accuracy-by-glimpses.json"
     found = json.loads(path.read_text())
     trained = json.loads((path.parent / "evaluation.json").read_text())["best"]["accuracy"]["test"]
     assert found["policies"]["argmax"]["accuracy"][-1] == pytest.approx(trained["greedy_accuracy"])
     assert f"4 glimpses{found['policies']['argmax']['accuracy'][-1]:>16.1%}" in said
-    assert f"curves: {path}" in said
-    assert main(["stopping", str(run), "--split", "validation"]) == 0
+    assert "ram/seed-0 is the only one; 20 test images" in said
+    assert main(["evaluate", str(run), "--split", "validation"]) == 0
     assert path.with_name("accuracy-by-glimpses-validation.json").exists()
 
 
-def test_stopping_needs_a_run_and_looks(run, tmp_path, capsys):
-    assert "--trajectories must be at least 1, not 0" in refused(["stopping", str(run), "--trajectories", "0"], capsys)
-    assert main(["hub", "pack", str(run), "--out", str(tmp_path / "packed")]) == 0
-    assert "has no recipe.yaml, so its images can't be found" in refused(["stopping", str(tmp_path / "packed")], capsys)
+def test_evaluate_prints_json_and_names_one_network(run, capsys):
+    assert main(["evaluate", str(run), "--trajectories", "1", "--network", "ram", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found["network"] == "ram/seed-0"
+    assert found["by_glimpses"]["argmax"]["accuracy"][-1] == pytest.approx(found["scores"]["greedy_accuracy"])
+    assert "has no network 'rom'; it has ram/seed-0." in refused(["evaluate", str(run), "--network", "rom"], capsys)
 
 
 def test_pack_and_push(run, tmp_path, capsys, monkeypatch):
     import huggingface_hub.constants
 
     assert (
-        main(["hub", "pack", str(run), "--out", str(tmp_path / "packed"), "--licence", "mit", "--title", "Mine"]) == 0
+        main(["hub", "push", str(run), "--out", str(tmp_path / "packed"), "--licence", "mit", "--title", "Mine"]) == 0
     )
     assert f"packed: {tmp_path / 'packed'}" in capsys.readouterr().out
     card = (tmp_path / "packed" / "README.md").read_text()
@@ -108,4 +111,5 @@ def test_pack_and_push(run, tmp_path, capsys, monkeypatch):
     assert "# Mine" in card
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert "could not push to 'me/mine'" in refused(["hub", "push", str(run), "me/mine"], capsys)
+    assert "needs USER/REPOSITORY to upload to, or --out DIR to write to" in refused(["hub", "push", str(run)], capsys)
     assert "must be USER/REPOSITORY, not 'mine'" in refused(["hub", "push", str(run), "mine"], capsys)

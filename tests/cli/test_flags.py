@@ -1,16 +1,18 @@
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
 import pytest
 import tyro
 
-from nogs.cli.flags import parse, parse_with_recipe
-from nogs.recipes import recipe
+from nogs.cli import args as shared
+from nogs.cli import main
+from nogs.cli.flags import _flags, parse, parse_with_recipe
+from nogs.recipes import Recipe, recipe
+from nogs.recipes.folder import CHOSEN
 from nogs.runtime.errors import InputError
 
 
-@dataclass(frozen=True)
-class Args:
+class Args(shared.Args):
     """Arguments of a command."""
 
     out: Path
@@ -23,8 +25,7 @@ class Args:
     """Say more."""
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(shared.Args):
     """Arguments with a position."""
 
     source: tyro.conf.Positional[Path]
@@ -72,12 +73,70 @@ def test_recipe_file_gives_the_defaults(tmp_path):
 
 def test_help_shows_the_defaults_of_the_recipe(capsys):
     with pytest.raises(SystemExit) as ending:
-        both("cub", "--help")
+        both("cub", "--help-all")
     assert ending.value.code == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--data.image-size INT Side of the prepared square images, in pixels. (default: 128)" in text
     assert "--attention.learning-rate FLOAT" in text
     assert "--out PATH Folder for the result. (required)" in text
+
+
+WITH_RECIPE = [
+    *("run", "data prepare", "data inspect", "posterior train", "posterior evaluate", "bank build", "annotate"),
+    *("sequences score", "sequences heuristic", "sequences handcrafted", "train", "compare"),
+]
+
+
+def helped(capsys, *words):
+    """What --help prints, at 100 columns: its lines, and its text without boxes."""
+    assert main([*words]) == 0
+    said = capsys.readouterr().out.splitlines()
+    screen = [line[n : n + 100] for line in said for n in range(0, len(line) or 1, 100)]
+    return screen, " ".join(" ".join(line.strip("│ ") for line in said).split())
+
+
+@pytest.mark.parametrize("command", WITH_RECIPE)
+def test_help_of_a_recipe_fits_on_one_screen_and_the_whole_is_one_flag_away(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    lines, text = helped(capsys, *command.split(), "folder", "--help")
+    assert len(lines) <= 45, len(lines)
+    assert "--help-all shows every flag." in text
+    assert "--attention.pretrain-epochs" not in text
+    _, text = helped(capsys, *command.split(), "folder", "--help-all")
+    known = _flags(Recipe)
+    assert set(known) - {f"--no-{flag[2:]}" for flag in known} <= set(re.findall(r"--[a-z][\w.-]*", text))
+
+
+def test_help_of_a_run_on_pictures_tells_what_it_chooses(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    _, text = helped(capsys, "run", "folder", "--help")
+    assert (
+        "--data.image-size INT Side of the prepared square images, in pixels. (default: chosen from your pict" in text
+    )
+    assert "(default: runs/NAME)" in text
+    _, text = helped(capsys, "run", "folder", "--help-all")
+    assert text.count("(default: chosen from your pictures)") == len(CHOSEN)
+    for words in (["run", "cub", "--help"], ["posterior", "train", "folder", "--help"]):
+        _, text = helped(capsys, *words)
+        assert "Side of the prepared square images, in pixels. (default: 128)" in text
+        assert "chosen from your pictures" not in text
+
+
+def test_run_is_named_by_its_recipe_its_pictures_or_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def stage(*argv):
+        return parse_with_recipe(shared.StageArgs, list(argv), prog="nogs do", description="Do it.")
+
+    assert stage("digits")[0].out == Path("runs/digits")
+    assert stage("digits", "--out", "o")[0].out == Path("o")
+    (tmp_path / "birds of mine").mkdir()
+    args, found = stage("birds of mine")
+    assert (args.out, args.data, found.name) == (Path("runs/birds of mine"), Path("birds of mine"), "folder")
+    (tmp_path / "runs" / "old").mkdir(parents=True)
+    recipe("digits").model_copy(update={"seed": 5}).to_yaml(tmp_path / "runs" / "old" / "recipe.yaml")
+    args, found = stage("runs/old", "--glimpses", "3")
+    assert (args.out, args.data, found.seed, found.glimpses) == (Path("runs/old"), None, 5, 3)
 
 
 def test_help_without_recipe_says_how_to_see_its_flags(capsys):

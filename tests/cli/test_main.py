@@ -6,7 +6,8 @@ import pytest
 
 import nogs
 from nogs import cli
-from nogs.cli import COMMANDS, main
+from nogs.cli import COMMANDS, GROUPS, main
+from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 
 
@@ -17,6 +18,27 @@ def test_help_lists_every_command(argv, capsys):
     for words, (_, purpose) in COMMANDS.items():
         assert f"  {words} " in out
         assert purpose in out
+
+
+def test_help_shows_the_commands_in_four_groups(capsys):
+    assert main(["--help"]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if line in GROUPS]
+    assert heads == list(GROUPS) == ["start", "use", "stages", "share"]
+
+
+def test_quiet_command_shows_its_result_alone(command, capsys):
+    def talk(argv):
+        progress.say("so far")
+        progress.tell("a story")
+        with progress.track("work", total=1) as bar:
+            bar.advance()
+        print(argv)
+
+    command(talk)
+    assert main(["demo", "--quiet", "--b"]) == 0
+    assert capsys.readouterr() == ("['--b']\n", "")
+    assert main(["demo", "--b"]) == 0
+    assert "so far" in capsys.readouterr().err
 
 
 def test_version(capsys):

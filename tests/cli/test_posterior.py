@@ -86,13 +86,13 @@ def test_posterior_is_evaluated_along_sequences(faces, tmp_path, capsys):
     assert "along the sequences, before calibration" in capsys.readouterr().out
 
 
-def test_kind_is_short_for_its_field(faces, tmp_path, capsys):
+def test_kind_of_posterior_is_kept_by_its_run(faces, tmp_path, capsys):
     arguments = [*places(tmp_path, faces), "--posterior.backbone", "shufflenet_v2_x0_5"]
-    assert main(["posterior", "train", *arguments, "--kind", "cnn"]) == 0
+    assert main(["posterior", "train", *arguments, "--posterior.kind", "cnn"]) == 0
     assert "kind: cnn" in (tmp_path / "run" / "recipe.yaml").read_text()
-    assert main(["posterior", "train", *arguments, "--kind", "tokens"]) == 2
+    assert main(["posterior", "train", *arguments, "--posterior.kind", "tokens"]) == 2
     assert (
-        "holds posterior of another recipe or other inputs (posterior.kind = 'cnn', not 'tokens')"
+        "is of another recipe or other inputs (posterior.kind was 'cnn' and is 'tokens'); choose another --out"
         in capsys.readouterr().err
     )
 
@@ -132,7 +132,7 @@ def test_run_without_a_posterior_is_refused(faces, tmp_path, capsys):
     assert main(["posterior", "evaluate", *places(tmp_path, faces)]) == 2
     err = capsys.readouterr().err
     assert "The published posterior celeba-hq can't be used: it is for 50 x 50 locations of 16 px glimpses" in err
-    assert "train one with nogs posterior train or give --checkpoint" in err
+    assert "train one with nogs posterior train or give --posterior" in err
     assert main(["posterior", "evaluate", *places(tmp_path, faces), "--published", "None"]) == 2
     assert "holds no posterior; train one with nogs posterior train" in capsys.readouterr().err
 
@@ -159,7 +159,7 @@ def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
         if value.is_floating_point() and not name.startswith("calibration.")
     )
     assert identity(file) == identity(own / "posterior.safetensors")
-    arguments = [*places(tmp_path, faces), "--checkpoint", str(file), "--split", "validation"]
+    arguments = [*places(tmp_path, faces), "--posterior", str(file), "--split", "validation"]
     assert main(["posterior", "evaluate", *arguments]) == 0
 
 

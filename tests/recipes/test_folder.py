@@ -6,7 +6,7 @@ import miniature
 from nogs.bank.generators.networks import Flow
 from nogs.data.folder import LEAST, Survey, survey
 from nogs.recipes import recipe
-from nogs.recipes.folder import chosen
+from nogs.recipes.folder import CHOSEN, chosen
 from nogs.runtime.errors import InputError
 
 GIB = 1 << 30
@@ -226,3 +226,8 @@ def test_a_survey_of_too_few_pictures_is_refused(tmp_path):
     data = miniature.folder(tmp_path / "data", classes=("cat", "dog"), per_class=2)
     with pytest.raises(InputError, match=r"There are 4 pictures in 2 classes, too few .* give at least 40\."):
         survey(miniature.FOLDER, data=data)
+
+
+def test_the_fields_that_help_calls_chosen_are_those_that_are():
+    made = {field for gpu in (None, 80 * GIB) for n in (1_000, 30_000) for field in choose(pictures(n), gpu)[1]}
+    assert {field for field in made if not field.startswith("bank.trained.")} == CHOSEN

@@ -192,7 +192,7 @@ def test_headline_without_a_verdict_does_not_take_never_for_the_horizon(whole_ru
 def test_accuracy_by_glimpses_is_shown_where_it_was_measured(whole_run, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(whole_run, run)
-    assert main(["stopping", str(run), "--network", "ps-nogs/seed-1", "--trajectories", "1"]) == 0
+    assert main(["evaluate", str(run), "--network", "ps-nogs/seed-1", "--trajectories", "1"]) == 0
     found = Found(write_report([run], out=tmp_path / "page.html", device="cpu"))
     assert "figure-stopping" in found.ids
     assert any(link.endswith("ps-nogs/seed-1/accuracy-by-glimpses.json") for link in found.links)
@@ -291,10 +291,10 @@ def networks_alone(whole_run, tmp_path):
 
 def test_weights_of_supervision_are_told_apart(whole_run, tmp_path, load):
     run, recipe = tmp_path / "weights", f"{whole_run}/recipe.yaml"
-    words = ["compare", recipe, "--methods", "ram", "ps-nogs", "--weights", "1", "64", "--seeds", "0"]
+    words = ["compare", recipe, "--method", "ram", "ps-nogs", "--weights", "1", "64", "--seeds", "0"]
     assert main([*words, "--sequences", f"{whole_run}/sequences", "--out", str(run), "--device", "cpu"]) == 0
     text = Found(write_report([run], task=load, device="cpu")).text
-    assert f"nogs compare {run}/recipe.yaml --methods ram ps-nogs --weights 1 64 --seeds 0 " in text
+    assert f"nogs compare {run}/recipe.yaml --method ram ps-nogs --weights 1 64 --seeds 0 " in text
     for name in ("where", "pixels", "policy-entropy"):
         drawn = (run / "report" / f"{name}.svg").read_text()
         assert all(f"ps-nogs, weight {weight}" in drawn for weight in (1, 64)), name

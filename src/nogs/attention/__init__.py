@@ -4,3 +4,14 @@ In: a `Task`, and glimpse `Sequences` for some of its training images. Out: netw
 glimpses, with curves, evaluation and the locations they chose. Networks of one recipe are stacked along a leading axis
 `M` and trained as one program; a single network is the case M = 1.
 """
+
+from nogs.runtime.lazy import imported
+
+_HOMES = {
+    "AttentionConfig": "nogs.attention.config",
+    "METHODS": "nogs.attention.methods",
+    "Member": "nogs.attention.cohort",
+    "train": "nogs.attention.training",
+}
+__all__ = [*_HOMES]
+__getattr__ = imported(__name__, _HOMES)  # a recipe needs the fields alone

@@ -53,14 +53,16 @@ class Learned:
         return np.array([np.nan if value is None else value for value in self.curves[name]], dtype=float)
 
 
-def read_run(run: Path) -> list[Learned]:
-    """Every finished network of a run's folder, or of a `curves.json` that `write_curves` made."""
+def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
+    """Every finished network of a run's folder, or `only` those in some of its folders; or of a `curves.json`."""
     if run.is_file():
         try:
             return [Learned(**network) for network in read_json(run)["networks"]]
         except (KeyError, TypeError):
             raise InputError(f"{run} is not a curves.json of nogs compare; give that or a run's folder.") from None
     found = sorted((run / "attention").glob("**/evaluation.json"))
+    if only is not None:
+        found = [folder / "evaluation.json" for folder in only]
     if not found:
         raise InputError(f"{run} holds no trained networks; make some with nogs train ... --out {run}.")
     from nogs.attention.store import architecture_of

@@ -253,7 +253,9 @@ def _open_numbers(
     probe = load_array(folder / "images" / "probe.npy").astype(np.int16)
     # another device may round differently, another generator makes other pictures
     if np.abs(made.read(np.arange(len(probe))).numpy() - probe).mean() > 1:
-        raise InputError(f"The generator does not make the images that {folder} was built with; give its own --source.")
+        raise InputError(
+            f"The generator does not make the images that {folder} was built with; give its own --generator-path."
+        )
     return made
 
 

@@ -14,50 +14,60 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 from nogs.runtime.errors import InputError
+from nogs.runtime.progress import silence
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("nogs.cli.demo:demo", "the whole method on the embedded task, in minutes"),
-    "run": ("nogs.cli.run:run", "all stages of a recipe, from images to a report; resumes"),
-    "data prepare": ("nogs.cli.data:prepare", "decode a dataset once and write its splits"),
-    "data inspect": ("nogs.cli.data:inspect", "counts, label balance, splits and a contact sheet"),
-    "posterior train": ("nogs.cli.posterior:train", "train the posterior: what glimpses say about the label"),
-    "posterior evaluate": ("nogs.cli.posterior:evaluate", "its accuracy and calibration by number of glimpses"),
-    "posterior publish": ("nogs.cli.posterior:publish", "a copy of half the size to pass on, with a card"),
-    "bank build": ("nogs.cli.bank:build", "make the image bank that glimpses are completed with"),
-    "bank verify": ("nogs.cli.bank:verify", "check every file of a bank"),
-    "bank evaluate": ("nogs.cli.bank:evaluate", "how good its completions are, and a picture of some"),
-    "annotate": ("nogs.cli.annotate:annotate", "near-optimal glimpse sequences, by one or many workers"),
-    "sequences import": ("nogs.cli.sequences:import_", "bring in the authors' glimpse sequences, or a CSV"),
-    "sequences export": ("nogs.cli.sequences:export", "write glimpse sequences as CSV"),
-    "sequences validate": ("nogs.cli.sequences:validate", "check glimpse sequences against their task"),
-    "sequences score": ("nogs.cli.score:score", "what is known after each glimpse along sequences"),
-    "sequences heuristic": ("nogs.cli.heuristic:heuristic", "how salient each place is, and sequences drawn from it"),
-    "sequences handcrafted": ("nogs.cli.heuristic:handcrafted", "sequences by the labelled parts of birds"),
-    "train": ("nogs.cli.train:train", "train hard-attention networks"),
-    "compare": ("nogs.cli.compare:compare", "methods side by side: tables, curves, figures"),
-    "report": ("nogs.cli.report:report", "one page about runs: results, a gallery, figures, tables"),
-    "evaluate": ("nogs.cli.evaluate:evaluate", "accuracy and glimpses of trained networks"),
-    "predict": ("nogs.cli.predict:predict", "ask a trained network about pictures"),
-    "stopping": ("nogs.cli.stopping:stopping", "accuracy against glimpses, and when a confidence ends the look"),
-    "export": ("nogs.cli.export:export", "a network as an ONNX file that runs without torch"),
-    "hub pack": ("nogs.cli.hub:pack", "a network as a folder in the layout of the Hugging Face hub"),
-    "hub push": ("nogs.cli.hub:push", "upload a network to the Hugging Face hub"),
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "start": {
+        "demo": ("nogs.cli.demo:demo", "the whole method on the embedded task, in minutes"),
+        "run": ("nogs.cli.run:run", "all stages of a recipe, from images to a report; resumes"),
+    },
+    "use": {
+        "predict": ("nogs.cli.predict:predict", "ask a trained network about pictures"),
+        "evaluate": ("nogs.cli.evaluate:evaluate", "accuracy of trained networks, also after fewer glimpses"),
+        "compare": ("nogs.cli.compare:compare", "methods side by side: tables, curves, figures"),
+        "report": ("nogs.cli.report:report", "one page about runs: results, a gallery, figures, tables"),
+    },
+    "stages": {
+        "data prepare": ("nogs.cli.data:prepare", "decode a dataset once and write its splits"),
+        "data inspect": ("nogs.cli.data:inspect", "the same, and print counts, label balance and splits"),
+        "posterior train": ("nogs.cli.posterior:train", "train the posterior: what glimpses say about the label"),
+        "posterior evaluate": ("nogs.cli.posterior:evaluate", "its accuracy and calibration by number of glimpses"),
+        "bank build": ("nogs.cli.bank:build", "make the image bank that glimpses are completed with"),
+        "bank verify": ("nogs.cli.bank:verify", "check every file of a bank"),
+        "bank evaluate": ("nogs.cli.bank:evaluate", "how good its completions are, and a picture of some"),
+        "annotate": ("nogs.cli.annotate:annotate", "near-optimal glimpse sequences, by one or many workers"),
+        "sequences score": ("nogs.cli.score:score", "what is known after each glimpse along sequences"),
+        "sequences heuristic": ("nogs.cli.heuristic:heuristic", "how salient each location is, and sequences from it"),
+        "sequences handcrafted": ("nogs.cli.heuristic:handcrafted", "sequences by the labelled parts of birds"),
+        "train": ("nogs.cli.train:train", "train hard-attention networks"),
+    },
+    "share": {
+        "sequences import": ("nogs.cli.sequences:import_", "bring in the authors' glimpse sequences, or a CSV"),
+        "sequences export": ("nogs.cli.sequences:export", "write glimpse sequences as CSV"),
+        "sequences validate": ("nogs.cli.sequences:validate", "check glimpse sequences against their task"),
+        "posterior publish": ("nogs.cli.posterior:publish", "a copy of half the size to pass on, with a card"),
+        "export": ("nogs.cli.export:export", "a network as an ONNX file that runs without torch"),
+        "hub push": ("nogs.cli.hub:push", "a network for the Hugging Face hub, uploaded or as a folder"),
+    },
 }
-"""Each command's words, the function that does it, and what it is for."""
+COMMANDS = {words: entry for group in GROUPS.values() for words, entry in group.items()}
+"""Each command's words, the function that does it, and what it is for; `GROUPS` has them as --help shows them."""
 
 _INTRODUCTION = """\
 nogs trains image classifiers that look at a few small glimpses instead of the whole picture.
 """
 
 _ENDING = """\
-RECIPE is digits, celeba-hq, cub, folder or a .yaml file. Every command explains itself with --help.
+RECIPE is digits, celeba-hq, cub, folder, a .yaml file, a run's folder or a folder of pictures. Every command explains
+itself with --help, and in full with --help-all; with --quiet it shows nothing but results and errors.
 To see it work: nogs demo
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (by default the command line) names, and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = [word for word in (sys.argv[1:] if argv is None else argv) if word != "--quiet"]
+    silence("--quiet" in (sys.argv if argv is None else argv))
     if argv is None:
         signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -133,7 +143,8 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _overview() -> str:
-    return f"{_INTRODUCTION}\nusage: nogs COMMAND [RECIPE] [FLAGS]\n\n{_table(COMMANDS)}\n\n{_ENDING}".rstrip()
+    groups = "\n\n".join(f"{name}\n{_table(members)}" for name, members in GROUPS.items())
+    return f"{_INTRODUCTION}\nusage: nogs COMMAND [RECIPE] [FLAGS]\n\n{groups}\n\n{_ENDING}".rstrip()
 
 
 def _table(commands: dict[str, tuple[str, str]]) -> str:

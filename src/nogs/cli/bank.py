@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
-
-from nogs.cli.flags import TaskArgs, parse, parse_with_recipe
+from nogs.cli.args import Args, OptionalPath, Rare, RunFolder, StageArgs, TaskArgs
+from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import write_bytes, write_json
-
-Run = Annotated[Path, tyro.conf.arg(metavar="RUN")]
-OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
 
 
-@dataclass(frozen=True)
-class BuildArgs(TaskArgs):
+class BuildArgs(StageArgs):
     """Arguments of `nogs bank build`."""
 
-    out: Run
-    """Folder of the run; the bank goes to RUN/bank, and one that was begun goes on."""
-    source: OptionalPath = None
+    fields_shown = ("data.image_size", "bank.generator", "bank.count", "bank.components")
+    generator_path: OptionalPath = None
     """File or folder of the generator: public weights, an exported module, pictures, or one trained before."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
 
 
-@dataclass(frozen=True)
-class VerifyArgs:
+class VerifyArgs(Args):
     """Arguments of `nogs bank verify`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunFolder
     """Folder of a run that nogs bank build made."""
 
 
-@dataclass(frozen=True)
 class EvaluateArgs(TaskArgs):
     """Arguments of `nogs bank evaluate`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunFolder
     """Folder of a run that nogs bank build made."""
     split: Literal["validation", "annotate", "test"] = "validation"
     """Images whose glimpses are completed."""
@@ -49,8 +35,10 @@ class EvaluateArgs(TaskArgs):
     """How many of them."""
     shown: int = 6
     """How many of them the picture shows."""
-    source: OptionalPath = None
+    generator_path: Annotated[OptionalPath, Rare] = None
     """The generator's file or folder, for a bank that keeps only numbers."""
+    as_json: bool = False
+    """Print the numbers as JSON."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
@@ -61,21 +49,18 @@ def build(argv: list[str]) -> None:
         BuildArgs,
         argv,
         prog="nogs bank build",
-        description="Generate the images of a bank, without any that is held out, and code them by their principal "
-        "components.",
+        description="Generate the images of a bank, without any that is held out, code them by their principal "
+        "components, and measure how well they complete glimpses of validation images.",
     )
-    from nogs.bank import build_bank
-    from nogs.cli.data import begin_run
-    from nogs.cli.train import check_recipe
+    from nogs.runtime.files import read_json
+    from nogs.stages import bank
 
-    check_recipe(recipe, run=args.out)
-    task = args.load(recipe)
-    begin_run(task, recipe=recipe, run=args.out)
-    about = build_bank(task, config=recipe.bank, folder=args.out / "bank", source=args.source, device=args.device)
+    folder = bank.build(args.experiment(recipe))
+    about = read_json(folder / "done.json")
     print(
         f"{about['images']:,} images of {recipe.bank.generator}; {about['near_duplicates_left_out']} near-duplicates "
         f"of held-out images left out; {recipe.bank.components} components hold "
-        f"{about['explained_variance']:.1%} of the variance\nbank: {args.out / 'bank'}"
+        f"{about['explained_variance']:.1%} of the variance\nbank: {folder}"
     )
 
 
@@ -109,33 +94,15 @@ def evaluate(argv: list[str]) -> None:
         description="Complete held-out images from glimpses at random locations; print effective sample size, "
         "coverage, log-likelihood and diversity, and draw some completions.",
     )
-    from nogs.bank import load_bank
-    from nogs.completion import Retrieval
-    from nogs.completion.picture import completion_sheet
-    from nogs.completion.quality import evaluate_completion, random_locations
-    from nogs.data import read_splits
-    from nogs.recipes import recipe as read_recipe
-    from nogs.runtime.device import versions
+    from nogs.stages import bank, run_task
 
-    recipe = read_recipe(args.run / "recipe.yaml")
-    task = args.load(recipe)
-    task = read_splits(task, args.run / "data")
-    bank = load_bank(args.run / "bank", device=args.device, task=task, source=args.source)
-    retrieval = Retrieval(bank, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
-    ids = task.splits[args.split][: args.images]
-    if not ids:
-        raise InputError(f"Task {task.name!r} has no images in the split {args.split!r}; choose another --split.")
-    table = evaluate_completion(retrieval, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
-    folder = args.run / "bank" / "evaluation"
-    record: dict[str, Any] = {"split": args.split, "completion": retrieval.fingerprint, "by_glimpses": table}
-    write_json(folder / f"{args.split}.json", {**record, "bank": bank.about, "versions": versions(bank.device)})
-    few = ids[: args.shown]
-    places = random_locations(task, few, recipe.glimpses - 1, seed=recipe.seed)
-    picture = io.BytesIO()
-    completion_sheet(retrieval, task, few, places).savefig(picture, format="png")
-    write_bytes(folder / "completions.png", picture.getvalue())
-    print(_lines(table))
-    print(f"\npicture: {folder / 'completions.png'}")
+    folder = args.run / "bank"
+    recipe, task = run_task(args.run, args.settings())
+    found = bank.evaluate(
+        recipe, task, args.settings(), folder=folder, split=args.split, images=args.images, shown=args.shown
+    )
+    text = f"{_lines(found['by_glimpses'])}\n\npicture: {folder / 'evaluation' / 'completions.png'}"
+    show(found, text, as_json=args.as_json)
 
 
 def _lines(table: list[dict[str, Any]]) -> str:

@@ -2,84 +2,55 @@
 
 from __future__ import annotations
 
-import io
-import warnings
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nogs.cli.flags import Folder, TaskArgs, parse_with_recipe
-from nogs.runtime.files import write_bytes, write_json
-
-if TYPE_CHECKING:
-    from nogs.data import Task
-    from nogs.recipes import Recipe
+from nogs.cli.args import StageArgs
+from nogs.cli.flags import parse_with_recipe, show
+from nogs.runtime.files import read_json
 
 
-@dataclass(frozen=True)
-class DataArgs(TaskArgs):
-    """Arguments of both commands."""
+class PrepareArgs(StageArgs):
+    """Arguments of `nogs data prepare`."""
 
-    out: Folder
-    """Folder for what is written; made where it does not exist."""
+    fields_shown = ("data.image_size", "data.glimpse", "data.annotated")
+
+
+class InspectArgs(PrepareArgs):
+    """Arguments of `nogs data inspect`."""
+
+    as_json: bool = False
+    """Print inspect.json instead of a table."""
 
 
 def prepare(argv: list[str]) -> None:
     """Decode the images of a recipe into the cache and write its splits into a run's folder."""
     args, recipe = parse_with_recipe(
-        DataArgs,
+        PrepareArgs,
         argv,
         prog="nogs data prepare",
-        description="Decode the images once into the cache, and write DIR/recipe.yaml and DIR/data/splits.json.",
+        description="Decode the images once into the cache, and write RUN/recipe.yaml and RUN/data: splits.json, "
+        "inspect.json and contact-sheet.png.",
     )
-    task = args.load(recipe)
-    begin_run(task, recipe=recipe, run=args.out)
-    print(f"{task.name}: {len(task.ids):,} images ready; splits in {args.out / 'data' / 'splits.json'}")
-    for note in task.notes:
-        print(f"note: {note}")
+    from nogs.stages import data
+
+    experiment = args.experiment(recipe)
+    folder = data.prepare(experiment)
+    print(f"{experiment.task.name}: {len(experiment.task.ids):,} images ready; splits in {folder / 'splits.json'}")
 
 
 def inspect(argv: list[str]) -> None:
-    """Print what is in a dataset and write a contact sheet of it."""
+    """Prepare a dataset and print what is in it."""
     args, recipe = parse_with_recipe(
-        DataArgs,
+        InspectArgs,
         argv,
         prog="nogs data inspect",
-        description="Print counts, label balance and splits; write DIR/contact-sheet.png and DIR/inspect.json.",
+        description="As nogs data prepare; prints counts, label balance and splits.",
     )
-    task = args.load(recipe)
-    print(write_inspection(task, recipe=recipe, folder=args.out))
-    print(f"\ncontact sheet: {args.out / 'contact-sheet.png'}")
+    from nogs.stages import data
 
-
-def begin_run(task: Task, *, recipe: Recipe, run: Path) -> None:
-    """The first stage of a run: its recipe and the ids of its splits, marked done."""
-    from nogs.data import write_splits
-    from nogs.runtime.fingerprint import fingerprint
-    from nogs.runtime.stage import Stage
-
-    stage = Stage(run / "data", name="data", fingerprint=fingerprint(recipe.data.remembering(False), task.fingerprint))
-    stage.check_folder()
-    if not stage.done:
-        stage.begin()
-        write_splits(task, run / "data")
-        stage.finish(images=len(task.ids), notes=list(task.notes))
-    recipe.model_copy(update={"data": recipe.data.remembering(bool(task.skipped))}).to_yaml(run / "recipe.yaml")
-
-
-def write_inspection(task: Task, *, recipe: Recipe, folder: Path) -> str:
-    """Write `inspect.json` and `contact-sheet.png` into `folder`, and return the summary as text."""
-    from nogs.data.inspect import contact_sheet, describe
-
-    description = describe(task)
-    write_json(folder / "inspect.json", description)
-    picture = io.BytesIO()
-    sheet = contact_sheet(task, seed=recipe.seed, glimpses=recipe.glimpses)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)  # it draws a box instead
-        sheet.savefig(picture, format="png")
-    write_bytes(folder / "contact-sheet.png", picture.getvalue())
-    return _summary(description)
+    folder = data.prepare(args.experiment(recipe))
+    found = read_json(folder / "inspect.json")
+    show(found, f"{_summary(found)}\n\ncontact sheet: {folder / 'contact-sheet.png'}", as_json=args.as_json)
 
 
 def _summary(found: dict[str, Any]) -> str:

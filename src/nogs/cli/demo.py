@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from nogs.cli.args import Args, Folder
 from nogs.cli.flags import parse
 
 
-@dataclass(frozen=True)
-class DemoArgs:
+class DemoArgs(Args):
     """Arguments of `nogs demo`."""
 
-    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/demo")
+    out: Folder = Path("runs/demo")
     """Folder of the run; one that was stopped goes on, what is done is skipped."""
 
 
@@ -31,21 +25,9 @@ def demo(argv: list[str]) -> None:
         "images, near-optimal glimpse sequences, hard-attention networks with them (PS-NOGS) and without (RAM), and a "
         "report. About four minutes on two CPU cores; the same as nogs run digits --device cpu.",
     )
-    from nogs.cli.run import RunArgs, follow
     from nogs.recipes import recipe
+    from nogs.runtime.progress import tell
+    from nogs.stages import Settings, run
 
-    with one_thread():
-        follow(RunArgs(out=args.out, device="cpu"), recipe("digits"))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """The networks are so small that threads gain little, and where other programs run they wait for each other."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    end = run(recipe("digits"), args.out, Settings(device="cpu", estimate=True), tell=tell)
+    print(f"\nopen {end}")

@@ -1,30 +1,33 @@
-"""`nogs evaluate`: what the trained networks of a run do on a split."""
+"""`nogs evaluate`: what the trained networks of a run do on a split, and what they would say after fewer glimpses."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+import contextlib
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import TaskArgs, parse
+from nogs.cli.args import RunFolder, TaskArgs
+from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_array, write_json
 
 
-@dataclass(frozen=True)
 class EvaluateArgs(TaskArgs):
     """Arguments of `nogs evaluate`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunFolder
     """Folder of a run that nogs train made."""
+    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Only this network: its name (ram/seed-0) or words of it (Smiling); by default all of them."""
     split: Literal["validation", "test", "train"] = "test"
-    """Images to look at."""
+    """Images to look at; choose a threshold to stop at on validation, report it on test."""
     best: Literal["accuracy", "balanced_accuracy", "nll"] = "accuracy"
     """Which of the kept networks: the best on the validation images by this measure."""
     trajectories: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Sampled glimpse sequences per image."""
+    as_json: bool = False
+    """Print all numbers, one JSON object a network."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
@@ -35,64 +38,75 @@ def evaluate(argv: list[str]) -> None:
         EvaluateArgs,
         argv,
         prog="nogs evaluate",
-        description="Accuracy, NLL and glimpses of a run's networks on a split: sampled, averaged and greedy. Writes "
-        "evaluation-SPLIT.json and locations-SPLIT.npy beside each network; --best nll adds -nll to their names.",
+        description="Accuracy, NLL and glimpses of a run's networks on a split: sampled, averaged and greedy; for "
+        "the best or the named one also its accuracy after each glimpse, and when a confidence ends the look early. "
+        "Writes evaluation-SPLIT.json, locations-SPLIT.npy and accuracy-by-glimpses[-SPLIT].json beside each network; "
+        "--best nll adds -nll to their names.",
     )
-    from nogs.attention.cohort import Cohort, Member
-    from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
-    from nogs.attention.store import check_splits, load_network
-    from nogs.data import read_splits
-    from nogs.recipes import recipe
+    import json
+
+    from nogs.model.finding import find
+    from nogs.model.stopping import write_accuracy_by_glimpses
     from nogs.runtime.device import pick_device
+    from nogs.runtime.files import plain
+    from nogs.stages import evaluation, run_task
 
     if args.trajectories < 1:
         raise InputError(f"--trajectories must be at least 1, not {args.trajectories}.")
     paths = sorted((args.run / "attention").glob(f"**/best-{args.best}.safetensors"))
     if not paths:
         raise InputError(f"{args.run} holds no trained networks; make some with nogs train ... --out {args.run}.")
-    device = pick_device(args.device)
-    config = recipe(str(args.run / "recipe.yaml"))
-    task = args.load(config)
-    # the run's own splits: drawn again from a folder that has changed, they would test on training images
-    task = read_splits(task, args.run / "data")
+    shown = None
+    with contextlib.suppress(InputError) if args.network is None else contextlib.nullcontext():
+        shown = find(str(args.run), network=args.network, best=args.best)  # of several attributes none is the best
+    paths = [shown.path] if args.network is not None and shown is not None else paths
+    device, (_, task) = pick_device(args.device), run_task(args.run, args.settings())
     kind = args.split if args.best == "accuracy" else f"{args.split}-{args.best}"
-    print(f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}")
-    refused: InputError | None = None
+    if not args.as_json:
+        print(f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}")
+    refused, curves = None, ""
     for path in paths:
-        network, about = load_network(path, device=device)
-        names = [f"not {about['attribute']}", about["attribute"]] if about["attribute"] else list(task.space.names)
-        if network.architecture.grid != task.grid or about["task"] != task.name or about["labels"] != names:
-            raise InputError(
-                f"{path} was trained on another grid, or other labels, than the data has; give its own data."
-            )
-        check_splits(about, task.splits)
-        member = Member(about["method"], seed=about["seed"], attribute=about["attribute"])
-        cohort = Cohort(
-            task,
-            [member],
-            glimpses=network.architecture.glimpses,
-            batch=1,
-            flip=False,
-            device=device,
+        found, locations, by_glimpses = evaluation.evaluate(
+            path, task, split=args.split, trajectories=args.trajectories, device=device
         )
-        sampled = Evaluator(network, cohort, args.split, trajectories=args.trajectories)()
-        greedy = Evaluator(network, cohort, args.split, trajectories=1, greedy=True)()
-        scores = summaries(sampled, greedy, task.grid)[0]
-        known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
-        found = {**known, "split": args.split, "trajectories": args.trajectories, "scores": scores}
         # as the folder says: of one method there may be several weights of supervision
-        name = path.parent.relative_to(args.run / "attention").as_posix()
-        print(
-            f"{name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}"
-            f"{scores['greedy_accuracy']:>10.1%}{scores['balanced_accuracy']:>10.1%}{scores['nll']:>8.3f}"
-            f"{scores['pixels_seen']:>8.1%}"
-        )
-        if scores["warning"]:
-            print(f"  warning: {scores['warning']}")
+        name, scores = path.parent.relative_to(args.run / "attention").as_posix(), found["scores"]
+        if args.as_json:
+            print(json.dumps({"network": name, **found, "by_glimpses": by_glimpses["policies"]}, default=plain))
+        else:
+            print(_line(name, scores))
         try:
             write_json(path.parent / f"evaluation-{kind}.json", found)
-            save_array(path.parent / f"locations-{kind}.npy", pixel_locations(sampled, task.grid, 0))
+            save_array(path.parent / f"locations-{kind}.npy", locations)
+            if args.best == "accuracy":
+                write_accuracy_by_glimpses(path, by_glimpses)
         except InputError as error:  # the numbers of the other networks are still wanted
             refused = refused or error
+        if shown is not None and path == shown.path:
+            curves = f"\nNetwork: {shown.why}; {by_glimpses['images']:,} {args.split} images\n\n{_curves(by_glimpses)}"
+    if not args.as_json:
+        print(curves)
     if refused:
         raise refused
+
+
+def _line(name: str, scores: dict[str, Any]) -> str:
+    warning = f"\n  warning: {scores['warning']}" if scores["warning"] else ""
+    return (
+        f"{name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}{scores['greedy_accuracy']:>10.1%}"
+        f"{scores['balanced_accuracy']:>10.1%}{scores['nll']:>8.3f}{scores['pixels_seen']:>8.1%}{warning}"
+    )
+
+
+def _curves(curves: dict[str, Any]) -> str:
+    """Accuracy by number of glimpses and by threshold, both policies beside each other."""
+    argmax, sample = curves["policies"]["argmax"], curves["policies"]["sample"]
+    lines = [f"{'stop after':<16}{'argmax':>10}{'sample':>10}"]
+    for t in curves["glimpses"]:
+        name = f"{t} glimpse{'' if t == 1 else 's'}"
+        lines.append(f"{name:<16}{argmax['accuracy'][t - 1]:>10.1%}{sample['accuracy'][t - 1]:>10.1%}")
+    lines.append(f"\n{'stop when sure':<16}{'argmax':>10}{'glimpses':>10}{'sample':>10}{'glimpses':>10}")
+    for left, right in zip(argmax["stopping"], sample["stopping"]):
+        shown = "".join(f"{part['accuracy']:>10.1%}{part['mean_glimpses']:>10.2f}" for part in (left, right))
+        lines.append(f"{left['stop_at']:<16}{shown}")
+    return "\n".join(lines)

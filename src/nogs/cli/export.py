@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import tyro
-
-from nogs.cli.flags import TaskArgs, parse
-from nogs.cli.predict import NetworkArgs
+from nogs.cli.args import NetworkArgs, OptionalFolder, TaskArgs
+from nogs.cli.flags import parse, show
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes, write_json
 
@@ -18,18 +15,19 @@ if TYPE_CHECKING:
     from nogs.model.classifier import Model
 
 
-@dataclass(frozen=True)
 class ExportArgs(TaskArgs, NetworkArgs):
     """Arguments of `nogs export`."""
 
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    out: OptionalFolder = None
     """Folder of the files; by default RUN/export."""
     format: Literal["onnx"] = "onnx"
     """Kind of file."""
     precision: tuple[Literal["float32", "int8"], ...] = ("float32", "int8")
     """Which files: float32, int8 or both."""
     accuracy: bool = True
-    """Measure each file's accuracy on the run's test images; needs --data, except for digits."""
+    """Measure each file's accuracy on the run's test images."""
+    as_json: bool = False
+    """Print export.json instead of a table."""
 
 
 def export(argv: list[str]) -> None:
@@ -41,7 +39,6 @@ def export(argv: list[str]) -> None:
         description="One step of a network (state, patch, location -> state, labels, next location) as "
         "PRECISION.onnx, which onnxruntime runs without torch, and export.json with its cost and accuracy.",
     )
-    from nogs.cli.stopping import run_task
     from nogs.model.cost import cost
     from nogs.model.exporting import TOLERANCE, agreement, export_onnx
     from nogs.model.loading import load
@@ -55,9 +52,9 @@ def export(argv: list[str]) -> None:
     out = args.out or Path(args.run) / "export"
     write_bytes(out / ".writable", b"")  # a folder that takes no files is refused before the work
     (out / ".writable").unlink()
-    task = _task(args, model, run_task) if args.accuracy else None
+    task = _task(args, model) if args.accuracy else None
     found: dict[str, Any] = {"network": model.name, "why": model.why, **cost(model.networks), "files": {}}
-    print(f"{model.why}\n\n{'file':<16}{'bytes':>10}{'argmax':>10}{'sample':>10}{'largest difference':>20}")
+    lines = [f"{model.why}\n\n{'file':<16}{'bytes':>10}{'argmax':>10}{'sample':>10}{'largest difference':>20}"]
     for precision in args.precision:
         path = export_onnx(model, out / f"{precision}.onnx", precision=precision)
         difference = agreement(model, path)
@@ -66,25 +63,29 @@ def export(argv: list[str]) -> None:
         scores = None if task is None else _accuracies(path, model, task)
         found["files"][path.name] = {"bytes": path.stat().st_size, "difference": difference, "accuracy": scores}
         shown = [f"{scores[name]:.1%}" for name in ("argmax", "sample")] if scores else ["-", "-"]
-        print(f"{path.name:<16}{path.stat().st_size:>10,}{shown[0]:>10}{shown[1]:>10}{difference:>20.1e}")
+        lines.append(f"{path.name:<16}{path.stat().st_size:>10,}{shown[0]:>10}{shown[1]:>10}{difference:>20.1e}")
     write_json(out / "export.json", found)
-    print(
+    lines.append(
         f"\n{found['parameters']:,} parameters; {found['multiply_adds_per_glimpse']:,} multiply-adds a glimpse, "
         f"{found['multiply_adds']:,} for all {model.glimpses}\nfiles: {out}"
     )
+    show(found, "\n".join(lines), as_json=args.as_json)
 
 
-def _task(args: ExportArgs, model: Model, run_task: Any) -> Task | None:
+def _task(args: ExportArgs, model: Model) -> Task | None:
     """The run's task, or None with a reason where its images are not at hand."""
     from nogs.model.stopping import check
+    from nogs.runtime.progress import say
+    from nogs.stages.settings import remembered, run_task
 
-    if args.data is None and model.about["task"] != "digits":
-        print("Accuracy is not measured: give --data the folder of the run's images.")
+    run = Path(args.run)
+    if remembered(args.settings(), run=run).data is None and model.about["task"] != "digits":
+        say("Accuracy is not measured: give --data the folder of the run's images.")
         return None
-    if not (Path(args.run) / "recipe.yaml").exists():
-        print(f"Accuracy is not measured: {args.run} has no recipe.yaml to find its images by.")
+    if not (run / "recipe.yaml").exists():
+        say(f"Accuracy is not measured: {run} has no recipe.yaml to find its images by.")
         return None
-    task: Task = run_task(args.run, args)
+    _, task = run_task(run, args.settings())
     check(model.networks, dict(model.about), task)
     return task
 

@@ -1,57 +1,33 @@
-"""Flags from types: a command's dataclass and a recipe's fields become the command line, mistakes become one sentence.
+"""Flags from types: a command's `Args` and a recipe's fields become the command line, mistakes become one sentence.
 
 `tyro` reads types, texts and values; what it can't say in one sentence (unknown, missing or misspelt flags, several
-mistakes in a recipe) is said here.
+mistakes in a recipe) is said here. --help shows the flags that most people need, --help-all every one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
 import io
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import tyro
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, create_model
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from nogs.cli import closest
+from nogs.cli.args import A, Args, Rare
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
+from nogs.runtime.files import plain
+from nogs.runtime.progress import say
 
 if TYPE_CHECKING:
-    from nogs.data import Task
     from nogs.recipes import Recipe
-
-Args = TypeVar("Args")
-Folder = Annotated[Path, tyro.conf.arg(metavar="DIR")]
-OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskArgs:
-    """Flags of every command that reads a dataset."""
-
-    data: OptionalFolder = None
-    """Folder that holds the dataset; digits needs none."""
-    cache: OptionalFolder = None
-    """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
-    skip_corrupt: bool = False
-    """Go on without images that can't be read, and record which."""
-
-    def load(self, recipe: Recipe) -> Task:
-        """The recipe's task from that folder."""
-        from nogs.data import load_task
-        from nogs.runtime.progress import say
-
-        recipe.data.check_glimpses(recipe.glimpses)
-        task = load_task(recipe.data, data=self.data, cache=self.cache, skip_corrupt=self.skip_corrupt)
-        if task.skipped and not self.skip_corrupt:  # not said now, but when the run was made
-            say(f"note: {len(task.skipped)} unreadable {'picture' if len(task.skipped) == 1 else 'pictures'} left out.")
-        return task
 
 
 _REWORDED = (
@@ -66,91 +42,137 @@ _REWORDED = (
 )
 """tyro's messages for a value, and ours; one that is not here is shown in tyro's words."""
 
+_HELP = ("-h", "--help", "--help-all")
 
-def parse(args_type: type[Args], argv: Sequence[str], *, prog: str, description: str) -> Args:
-    """The command's dataclass `args_type` filled from `argv`. --help prints and exits."""
-    if not _asks_for_help(argv):
-        _check_names(argv, args_type, list(_flags_of_args(args_type)), prog)
-    return _tyro(args_type, argv, prog=prog, description=description)
+
+def show(found: Any, text: str, *, as_json: bool) -> None:
+    """Print a result: as text, or as one JSON value."""
+    print(json.dumps(found, default=plain) if as_json else text)
+
+
+def parse(args_type: type[A], argv: Sequence[str], *, prog: str, description: str) -> A:
+    """The command's `args_type` filled from `argv`. --help prints and exits."""
+    _check_names(argv, args_type, None, prog)
+    found: A = _tyro(args_type, argv, prog=prog, description=description)
+    return found
 
 
 def parse_with_recipe(
-    args_type: type[Args], argv: Sequence[str], *, prog: str, description: str
-) -> tuple[Args, Recipe]:
-    """The command's dataclass, and the recipe named by the first argument with its fields as dotted flags."""
+    args_type: type[A],
+    argv: Sequence[str],
+    *,
+    prog: str,
+    description: str,
+    choosing: bool = False,
+    tell: Callable[[str], None] = say,
+) -> tuple[A, Recipe]:
+    """The command's `args_type`, and the recipe named by the first argument with its fields as dotted flags.
+
+    The first argument may also be a run's folder, whose recipe it is, or a folder of pictures. A run on pictures goes
+    on with its own recipe; with `choosing`, the sizes of a new one are chosen from the pictures. `tell` gets both.
+    """
     if not argv or argv[0].startswith("-"):
-        if _asks_for_help(argv):
+        if set(_HELP) & set(argv):
             about = (
-                "RECIPE, the first argument, is digits, celeba-hq, cub, folder or a .yaml file; put it before --help"
+                "RECIPE, the first argument, is digits, celeba-hq, cub, folder, a .yaml file or a folder of pictures"
             )
-            _tyro(args_type, argv, prog=f"{prog} RECIPE", description=f"{description}\n\n{about} to see its own flags.")
+            about += "; put it before --help to see its own flags."
+            _tyro(args_type, argv, prog=f"{prog} RECIPE", description=f"{description}\n\n{about}")
         raise InputError(
             f"{prog} needs a recipe as its first argument: digits, celeba-hq, cub, folder or a .yaml file."
         )
-    from nogs.recipes import recipe, validated  # after the quick answers: brings torch
+    from nogs.recipes import names, recipe, validated  # after the quick answers: brings torch
 
-    base = recipe(argv[0])
-    prog, argv = f"{prog} {argv[0]}", argv[1:]
-    if not _asks_for_help(argv):
-        _check_names(argv, args_type, [*_flags_of_args(args_type), *_flags_of_model(type(base))], prog)
-    joint = dataclasses.make_dataclass(
-        "Joint",
-        [
-            ("args", Annotated[args_type, tyro.conf.arg(name="")]),
-            ("recipe", Annotated[type(base), tyro.conf.arg(name="")], dataclasses.field(default_factory=lambda: base)),
-        ],
-    )
-    both = _tyro(joint, argv, prog=prog, description=description)
-    found = validated(both.recipe, source=f"Recipe {base.name!r} with these flags", spell=_flag)
-    data, out = (getattr(both.args, name, None) for name in ("data", "out"))
+    word, argv = argv[0], list(argv[1:])
+    name, out = word, None
+    if word not in names() and Path(word).is_dir():
+        begun = (Path(word) / "recipe.yaml").is_file()
+        out = Path(word) if begun else Path("runs") / Path(word).resolve().name
+        name = str(Path(word) / "recipe.yaml") if begun else "folder"
+        argv += [] if begun else ["--data", word]
+    base = recipe(name)
+    prog = f"{prog} {word}"
+    _check_names(argv, args_type, type(base), prog)
+
+    def read(base: Recipe) -> Any:
+        fields: dict[str, Any] = {"args": (Annotated[args_type, tyro.conf.arg(name="")], ...)}
+        if {"-h", "--help"} & set(argv):
+            shown = {name: _plain_field(base, name) for name in args_type.fields_shown}
+            fields["recipe"] = (Annotated[create_model("Joint", __base__=Args, **shown), tyro.conf.arg(name="")], ...)
+        else:
+            fields["recipe"] = (Annotated[type(base), tyro.conf.arg(name="")], base)
+        joint: Any = create_model("Joint", __base__=Args, **fields)
+        chosen = choosing and base.data.kind == "folder"
+        return _tyro(joint, argv, prog=prog, description=description, chosen=chosen)
+
+    both = read(base)
+    args: A = both["args"]
+    if getattr(args, "out", ...) is None:
+        args = args.model_copy(update={"out": out or Path("runs") / base.name})
+    if base.data.kind == "folder":
+        fields = _given(name, argv, both["recipe"])
+        chosen, lines = _for_folder(base, name, args, fields, choosing=choosing)
+        both = read(chosen) if chosen != base else both
+        for line in lines:
+            tell(line)
+    found = validated(both["recipe"], source=f"Recipe {base.name!r} with these flags", spell=_flag)
+    data, out = (getattr(args, name, None) for name in ("data", "out"))
     if found.data.kind == "folder" and data is not None and out is not None and data.resolve() == out.resolve():
         raise InputError(f"--out is the folder of the pictures, {data}; name another, such as {data / 'run'}.")
-    return both.args, found
+    return args, found
 
 
-def find_source(recipe: Recipe, task: Task, *, given: str | None, run: Path | None, flag: str) -> str | None:
-    """The posterior that a command asks: the given one, the run's own, or the recipe's published one if there is one.
+def _for_folder(
+    base: Recipe, name: str, args: Args, given: Mapping[str, Any], *, choosing: bool
+) -> tuple[Recipe, list[str]]:
+    """The recipe of a run on pictures: its own if it was begun, so that a faster machine does not choose anew; else,
+    with `choosing`, with sizes for the pictures and this machine. And lines that say so."""
+    from nogs.recipes import changed, recipe
+    from nogs.recipes.folder import choose
 
-    One whose training is not finished, or that does not fit, is refused; `flag` names another.
-    """
-    from nogs.posterior.store import misfit
-    from nogs.posterior.training import FILE
-    from nogs.runtime.progress import say
-
-    if given is not None:
-        return given
-    if run is not None:
-        own = run / "posterior" / FILE
-        if own.is_file():
-            return str(own)
-        if (own.parent / "stage.json").is_file():
-            raise InputError(
-                f"The training of the posterior in {own.parent} is not finished; go on with nogs posterior train, or "
-                f"give {flag}."
-            )
-    name = recipe.published
-    if name is None:
-        return None
-    why = misfit(name, task, glimpses=recipe.glimpses)
-    if why is not None:
-        raise InputError(
-            f"The published posterior {name} can't be used: {why}; train one with nogs posterior train or give {flag}."
-        )
-    say(f"Asking the published posterior {name}.")
-    return name
+    data, out = (getattr(args, name, None) for name in ("data", "out"))
+    begun = None if out is None else out / "recipe.yaml"
+    if begun is not None and begun.is_file() and (own := recipe(begun)).data.kind == "folder":
+        told = [] if Path(name) == begun else [f"Going on with the sizes of {begun}; a flag changes them."]
+        return changed(own, _file_fields(name)), told
+    if not choosing or data is None or not data.is_dir():
+        return base, []
+    return choose(base, data, given, device=getattr(args, "device", "auto"))
 
 
-def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str) -> Any:
-    """tyro's result; its boxed error becomes a sentence."""
-    box = io.StringIO()
+def _given(name: str, argv: Sequence[str], recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that the user set, by dotted name: in a recipe file, or as flags, which win."""
+    from nogs.recipes import Recipe
+
+    known, values = _flags(Recipe), dotted(recipe)
+    flags = [known.get(_spelt(word)) for word in argv]
+    return _file_fields(name) | {field: values[field] for field in flags if field}
+
+
+def _file_fields(name: str) -> dict[str, Any]:
+    """The fields that a recipe's file states itself, by dotted name; a built-in recipe has none."""
+    from nogs.recipes import names
+    from nogs.runtime.files import read_yaml
+
+    if name in names():
+        return {}
+    return dotted({key: value for key, value in read_yaml(Path(name)).items() if key != "base"})
+
+
+def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str, chosen: bool = False) -> Any:
+    """tyro's result; its boxed error becomes a sentence. `chosen`: a run chooses what no flag of the recipe says."""
+    everything, box = "--help-all" in argv, io.StringIO()
+    helping = bool(set(_HELP) & set(argv))
+    if helping and not everything:
+        description += " --help-all shows every flag."
     try:
         with contextlib.redirect_stderr(box):
             found, stray = tyro.cli(
                 type_,
-                args=list(argv),
+                args=["--help"] if helping else list(argv),
                 prog=prog,
                 description=description,
-                registry=_unvalidated,
+                registry=_registry(everything or not helping, chosen=chosen),
                 return_unknown_args=True,
             )
     except SystemExit as ending:
@@ -162,20 +184,67 @@ def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str) -> An
     return found
 
 
-_unvalidated = ConstructorRegistry()
+def _registry(everything: bool, *, chosen: bool) -> ConstructorRegistry:
+    """How a pydantic model is read: `Args` as themselves, a recipe as a dict, so that all of its fields are checked
+    together, by `validated`."""
+    registry = ConstructorRegistry()
+
+    @registry.struct_rule
+    def model(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if not _is_model(info.type):
+            return None
+        joint, own = info.type.__name__ == "Joint", issubclass(info.type, Args)
+        fields = []
+        for name, field in info.type.model_fields.items():
+            marks = [mark for mark in field.metadata if type(mark).__module__.startswith("tyro")]
+            given = isinstance(info.default, BaseModel)
+            value = getattr(info.default, name) if given else field.get_default(call_default_factory=True)
+            default = tyro.MISSING if not given and field.is_required() else value
+            if name.startswith("as_"):
+                marks.append(tyro.conf.arg(name=name.removeprefix("as_")))
+            if get_origin(field.annotation) is tuple and not any(getattr(mark, "metavar", None) for mark in marks):
+                marks.append(tyro.conf.arg(metavar="N ..." if int in get_args(field.annotation) else "NAME ..."))
+            if Rare in field.metadata and not everything:
+                marks.append(tyro.conf.Suppress)
+            dotted_name = name if joint else f"{_parts().get(info.type, '?')}.{name}".removeprefix(".")
+            if chosen and dotted_name in _chosen():
+                marks.append(tyro.conf.arg(help_behavior_hint="(default: chosen from your pictures)"))
+            elif default in (None, ()) and not any(getattr(mark, "help_behavior_hint", None) for mark in marks):
+                marks.append(tyro.conf.arg(help_behavior_hint=lambda _: ""))  # the text says what it means
+            help_ = " ".join((field.description or "").split())
+            kind: Any = field.annotation
+            for mark in marks:
+                kind = Annotated[kind, mark]
+            fields.append(StructFieldSpec(name=name, type=kind, default=default, helptext=help_))
+        return StructConstructorSpec(instantiate=info.type if own and not joint else dict, fields=tuple(fields))
+
+    return registry
 
 
-@_unvalidated.struct_rule
-def _model(info: StructTypeInfo) -> StructConstructorSpec | None:
-    """A pydantic model is read as a dict: all of a recipe's fields are then checked together, by `validated`."""
-    if not (inspect.isclass(info.type) and issubclass(info.type, BaseModel)):
-        return None
-    fields = []
-    for name, field in info.type.model_fields.items():
-        kind: Any = field.annotation
-        value = getattr(info.default, name)
-        fields.append(StructFieldSpec(name=name, type=kind, default=value, helptext=field.description))
-    return StructConstructorSpec(instantiate=dict, fields=tuple(fields))
+def _plain_field(recipe: Recipe, name: str) -> Any:
+    """A field of the recipe, by its dotted name, as one that stands beside a command's own flags."""
+    part: Any = recipe
+    *parts, last = name.split(".")
+    for inner in parts:
+        part = getattr(part, inner)
+    field = type(part).model_fields[last]
+    kind: Any = field.annotation
+    return Annotated[kind, tyro.conf.arg(name=_flag(name).removeprefix("--"))], Field(
+        getattr(part, last), description=field.description
+    )
+
+
+def _parts() -> dict[Any, str]:
+    """The parts of a recipe, by their types."""
+    from nogs.recipes import Recipe
+
+    return {Recipe: ""} | {f.annotation: name for name, f in Recipe.model_fields.items() if _is_model(f.annotation)}
+
+
+def _chosen() -> frozenset[str]:
+    from nogs.recipes.folder import CHOSEN
+
+    return CHOSEN
 
 
 def _sentence(box: str) -> str:
@@ -195,48 +264,49 @@ def _sentence(box: str) -> str:
     return ": ".join(told[:-1]).rstrip(".") or "the arguments can't be read"  # the last section is about --help
 
 
-def _check_names(argv: Sequence[str], args_type: type, known: list[str], prog: str) -> None:
+def _check_names(argv: Sequence[str], args_type: type[Args], recipe: type[BaseModel] | None, prog: str) -> None:
     """Refuse unknown flags, and name the required ones that are missing; tyro looks after positional arguments."""
-    given = [word.partition("=")[0].replace("_", "-") for word in argv if re.match(r"--?[A-Za-z]", word)]
+    if set(_HELP) & set(argv):
+        return
+    own = _flags(args_type)
+    known = own if recipe is None else own | _flags(recipe)
+    given = [_spelt(word) for word in argv if re.match(r"--?[A-Za-z]", word)]
     for flag in given:
         if flag not in known:
             turned = re.sub(r"^--no-(.+\.)", r"--\1no-", flag)  # the flag of a group has its "no" behind the group
             close = turned if turned in known else closest(flag, known)
             hint = f"did you mean {close}?" if close else f"see {prog} --help."
             raise InputError(f"{prog} has no flag {flag}; {hint}")
-    fields = {_flag(field.name): field for field in dataclasses.fields(args_type)}
-    missing = [
-        flag
-        for flag, field in fields.items()
-        if flag in known and flag not in given and field.default is field.default_factory is dataclasses.MISSING
-    ]
+    missing = [flag for flag, name in own.items() if flag not in given and args_type.model_fields[name].is_required()]
     if missing:
         raise InputError(f"{prog} needs {' and '.join(missing)}; see {prog} --help.")
 
 
-def _flags_of_args(args_type: type) -> Iterator[str]:
-    for name, hint in get_type_hints(args_type, include_extras=True).items():
-        if tyro.conf.Positional not in getattr(hint, "__metadata__", ()):
-            yield from _spellings("", name, hint)
+def _flags(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+    """The flags of a model, each with the dotted name of its field."""
+    return dict(_named(model, prefix))
 
 
-def _flags_of_model(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def _named(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str]]:
     for name, field in model.model_fields.items():
-        if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
-            yield from _flags_of_model(field.annotation, f"{prefix}{name}.")
-        else:
-            yield from _spellings(prefix, name, field.annotation)
+        if tyro.conf.Positional in field.metadata:
+            continue
+        if _is_model(field.annotation):
+            yield from _named(field.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
+            continue
+        yield _flag(prefix + name), prefix + name
+        if field.annotation is bool:
+            yield _flag(f"{prefix}no_{name}"), prefix + name
 
 
-def _spellings(prefix: str, name: str, type_: Any) -> Iterator[str]:
-    yield _flag(prefix + name)
-    if type_ is bool:
-        yield _flag(f"{prefix}no_{name}")
+def _is_model(kind: Any) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, BaseModel)
 
 
-def _flag(dotted: str) -> str:
-    return "--" + dotted.replace("_", "-")
+def _flag(name: str) -> str:
+    return "--" + name.removeprefix("as_").replace("_", "-")
 
 
-def _asks_for_help(argv: Sequence[str]) -> bool:
-    return "--help" in argv or "-h" in argv
+def _spelt(word: str) -> str:
+    """The flag that a word of the command line is, without its value."""
+    return word.partition("=")[0].replace("_", "-")

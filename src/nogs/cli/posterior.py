@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.flags import OptionalFolder, TaskArgs, find_source, parse, parse_with_recipe
+from nogs.cli.args import Args, NameOrFile, OptionalFolder, RunFolder, StageArgs
+from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import read_json, write_json
-
-if TYPE_CHECKING:
-    from nogs.data import Task
-    from nogs.posterior.evaluation import Row
+from nogs.runtime.files import read_json
 
 
-@dataclass(frozen=True)
-class TrainArgs(TaskArgs):
+class TrainArgs(StageArgs):
     """Arguments of `nogs posterior train`."""
 
-    out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
-    """Folder of the run; a training that was stopped goes on."""
-    kind: Literal["cnn", "tokens"] | None = None
-    """Short for --posterior.kind."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    fields_shown = (
+        *("glimpses", "data.image_size", "data.glimpse", "posterior.kind", "posterior.iterations", "posterior.seconds"),
+        *("posterior.batch", "posterior.learning_rate", "posterior.folds"),
+    )
+    as_json: bool = False
+    """Print the tables as JSON."""
 
 
-@dataclass(frozen=True)
-class EvaluateArgs(TaskArgs):
+class EvaluateArgs(StageArgs):
     """Arguments of `nogs posterior evaluate`."""
 
-    out: Annotated[Path, tyro.conf.arg(metavar="RUN")]
-    """Folder of the run; evaluation-SPLIT.json and evaluation-SPLIT.png go into RUN/posterior."""
-    checkpoint: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    posterior: NameOrFile = None
     """A posterior's file, or the name of a published one; by default the run's own, or the recipe's published one."""
     split: Literal["validation", "test", "annotate"] = "test"
     """Images to look at."""
@@ -43,15 +35,14 @@ class EvaluateArgs(TaskArgs):
     """Look along these glimpse sequences, at the images that have one, besides random locations."""
     attribute: str | None = None
     """For sequences of one attribute: its name; the numbers are then of this attribute alone."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    as_json: bool = False
+    """Print the tables as JSON."""
 
 
-@dataclass(frozen=True)
-class PublishArgs:
+class PublishArgs(Args):
     """Arguments of `nogs posterior publish`."""
 
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run: RunFolder
     """Folder of a run that nogs posterior train made."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")]
     """File to write, ending in .safetensors; the card goes beside it, ending in .md."""
@@ -68,35 +59,16 @@ def train(argv: list[str]) -> None:
         description="Train the posterior on images that get no sequences, calibrate it on validation images, and print "
         "its accuracy, cross-entropy, entropy and calibration error by number of glimpses.",
     )
-    from nogs.cli.data import begin_run
-    from nogs.cli.train import check_recipe
     from nogs.posterior.evaluation import text_table
-    from nogs.posterior.training import train_posterior
-    from nogs.recipes import validated
+    from nogs.stages import posterior
 
-    if args.kind is not None:
-        values = recipe.model_dump()
-        values["posterior"]["kind"] = args.kind
-        recipe = validated(values, source=f"Recipe {recipe.name!r} with --kind {args.kind}")
-    check_recipe(recipe, run=args.out)
-    task = args.load(recipe)
-    begin_run(task, recipe=recipe, run=args.out)
-    folder = args.out / "posterior"
-    train_posterior(
-        task,
-        config=recipe.posterior,
-        glimpses=recipe.glimpses,
-        folder=folder,
-        seed=recipe.seed,
-        device=args.device,
-        data=args.data,
-    )
+    folder = posterior.train(args.experiment(recipe.model_copy(update={"published": None})))
     found = read_json(folder / "evaluation.json")
-    print(text_table(found["tables"]))
-    print(
-        f"\n{found['parameters']:,} weights, best after {found['best_iteration']:,} of {found['iterations']:,} "
-        f"iterations, {found['training_seconds']:.0f} s\nposterior, tables and plot: {folder}"
+    text = (
+        f"{text_table(found['tables'])}\n\n{found['parameters']:,} weights, best after {found['best_iteration']:,} of "
+        f"{found['iterations']:,} iterations, {found['training_seconds']:.0f} s\nposterior, tables and plot: {folder}"
     )
+    show(found["tables"], text, as_json=args.as_json)
 
 
 def evaluate(argv: list[str]) -> None:
@@ -106,60 +78,15 @@ def evaluate(argv: list[str]) -> None:
         argv,
         prog="nogs posterior evaluate",
         description="Accuracy, cross-entropy, mean entropy and calibration error of a posterior for each number of "
-        "glimpses, before and after calibration.",
+        "glimpses, before and after calibration; into RUN/posterior/evaluation-SPLIT.json and .png.",
     )
-    import torch
-
-    from nogs.posterior.crossfit import uncalibrated
-    from nogs.posterior.evaluation import evaluate as evaluate_posterior
     from nogs.posterior.evaluation import text_table
-    from nogs.posterior.labels import label_table
-    from nogs.posterior.outcome import write_figure
-    from nogs.posterior.queries import fixed_pixels, resident
-    from nogs.posterior.store import load_posterior
-    from nogs.runtime.device import pick_device, versions
-    from nogs.runtime.progress import track
+    from nogs.stages import posterior
 
-    device = pick_device(args.device)
-    task = args.load(recipe)
-    source = find_source(recipe, task, given=args.checkpoint, run=args.out, flag="--checkpoint")
-    if source is None:
-        raise InputError(f"{args.out} holds no posterior; train one with nogs posterior train, or give --checkpoint.")
-    calibrated = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
-    raw = uncalibrated(calibrated, precision=recipe.posterior.precision)
-    variables = None if args.attribute is None else [task.attribute(args.attribute)]
-    images, labels = resident(task.images, device), torch.from_numpy(label_table(task)).to(device)
-    rows = torch.from_numpy(task.rows(args.split)).to(device)
-    random = fixed_pixels(
-        len(rows),
-        glimpses=calibrated.glimpses,
-        grid=task.grid,
-        locations=recipe.posterior.locations,
-        seed=recipe.seed,
-        purpose=f"evaluation {args.split}",
-        device=device,
-    )
-    looks = {f"{args.split}, random locations": (rows, random)}
-    if args.sequences is not None:
-        ids, pixels = _sequences(args, task, calibrated.glimpses)
-        looks["along the sequences"] = (
-            torch.from_numpy(task.rows(ids)).to(device),
-            torch.from_numpy(pixels).to(device),
-        )
-    tables: dict[str, list[Row]] = {}
-    kinds = {"before calibration": raw, "calibrated": calibrated}
-    total = len(kinds) * sum(len(chosen) * (where.shape[1] + 1) for chosen, where in looks.values())
-    with track("evaluating", total=total, unit="evaluations") as bar:
-        for place, (chosen, where) in looks.items():
-            for name, posterior in kinds.items():
-                tables[f"{place}, {name}"] = evaluate_posterior(
-                    posterior, images, labels, chosen, where, variables=variables, advance=bar.advance
-                )
-    path = args.out / "posterior" / f"evaluation-{args.split}.json"
-    write_json(path, {"posterior": source, "versions": versions(device), "tables": tables})
-    write_figure(path.with_suffix(".png"), tables, title=f"posterior of {task.name}")
-    print(text_table(tables))
-    print(f"\ntables and plot: {path} and {path.with_suffix('.png').name}")
+    experiment = args.experiment(recipe, attribute=())
+    path, tables = posterior.evaluate(experiment, split=args.split, sequences=args.sequences, attribute=args.attribute)
+    text = f"{text_table(tables)}\n\ntables and plot: {path} and {path.with_suffix('.png').name}"
+    show(tables, text, as_json=args.as_json)
 
 
 def publish(argv: list[str]) -> None:
@@ -182,11 +109,3 @@ def publish(argv: list[str]) -> None:
     fields, defaults = (one.model_dump(mode="json") for one in (recipe, read_recipe(recipe.data.kind)))
     publish_posterior(source, args.out, fields=fields, defaults=defaults, notes=args.notes)
     print(f"{args.out} ({args.out.stat().st_size / 2**20:.1f} MiB) and {args.out.with_suffix('.md').name}")
-
-
-def _sequences(args: EvaluateArgs, task: Task, glimpses: int) -> tuple[tuple[str, ...], Any]:
-    from nogs.sequences import load_for
-
-    assert args.sequences is not None
-    found = load_for(args.sequences, task=task, attribute=args.attribute)
-    return found.ids, found.locations[:, :glimpses]

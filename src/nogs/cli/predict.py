@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from nogs.cli.args import NetworkArgs
 from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import plain, write_bytes
@@ -18,28 +18,13 @@ from nogs.runtime.files import plain, write_bytes
 if TYPE_CHECKING:
     from nogs.model.classifier import Answer
 
-Source = Annotated[str, tyro.conf.arg(metavar="RUN")]
 
-
-@dataclass(frozen=True)
-class NetworkArgs:
-    """Which trained network a command is about."""
-
-    run: tyro.conf.Positional[Source]
-    """Folder of a run, a packed folder, a network's file, or hf://user/repository."""
-    network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Which network of a run with several: its name (ram/seed-0) or words of it (Smiling); by default the best one."""
-    best: Literal["accuracy", "balanced_accuracy", "nll"] = "accuracy"
-    """Which of the kept networks: the best on the validation images by this measure."""
-
-
-@dataclass(frozen=True)
 class PredictArgs(NetworkArgs):
     """Arguments of `nogs predict`."""
 
     images: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="IMAGE")] = ()
     """One or more picture files."""
-    json: bool = False
+    as_json: bool = False
     """Print one JSON object a picture instead of text."""
     picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also draw the glimpses, numbered in order, into this PNG file."""
@@ -80,7 +65,7 @@ def predict(argv: list[str]) -> None:
         answer = model.classify_picture(
             picture, policy=args.policy, looks=args.looks, stop_at=args.stop_at, seed=args.seed
         )
-        if args.json:
+        if args.as_json:
             print(json.dumps({"image": path, "network": model.name, **answer.to_json()}, default=plain))
         else:
             print(f"{path}: {told(answer)}")
@@ -102,9 +87,9 @@ def told(answer: Answer) -> str:
     """An answer in one line."""
     glimpses = f"{len(answer.locations)} glimpse{'' if len(answer.locations) == 1 else 's'}"
     early = " (stopped early)" if answer.stopped_early else ""
-    places = " ".join(f"({row}, {column})" for row, column in answer.locations)
+    pixels = " ".join(f"({row}, {column})" for row, column in answer.locations)
     notes = f" [{'; '.join(answer.notes)}]" if answer.notes else ""
     return (
-        f"{answer.label}, {answer.probability:.1%}, {glimpses}{early} at {places}, {answer.pixels_read:.1%} of the "
+        f"{answer.label}, {answer.probability:.1%}, {glimpses}{early} at {pixels}, {answer.pixels_read:.1%} of the "
         f"pixels{notes}"
     )

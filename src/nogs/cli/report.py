@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from nogs.cli.flags import TaskArgs, parse
+from nogs.cli.args import TaskArgs
+from nogs.cli.flags import parse
 
 if TYPE_CHECKING:
     from nogs.data import DataConfig, Task
 
 
-@dataclass(frozen=True)
 class ReportArgs(TaskArgs):
     """Arguments of `nogs report`."""
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")] = ()
     """Folders of runs; whatever stages they have are shown, several are compared."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The page; by default RUN/report.html, or report.html beside the first of several runs."""
@@ -36,15 +35,19 @@ def report(argv: list[str]) -> None:
         prog="nogs report",
         description="One HTML file about one or several runs: results, a gallery to step through glimpses, figures, "
         "tables, and the commands to make it all anew. It opens from the disk, without a server or a network. Its "
-        "figures are written as PNG and SVG into a folder beside it. Images come from --data; digits needs none.",
+        "figures are written as PNG and SVG into a folder beside it.",
     )
     from nogs.data import load_task
+    from nogs.recipes import recipe
     from nogs.report import write_report
+    from nogs.stages.settings import remembered
 
     def load(config: DataConfig) -> Task | None:
-        if config.kind != "digits" and args.data is None:
+        same = (run for run in args.runs if (path := run / "recipe.yaml").is_file() and recipe(path).data == config)
+        settings = remembered(args.settings(), run=next(same, args.runs[0]))
+        if config.kind != "digits" and settings.data is None:
             return None
-        return load_task(config, data=args.data, cache=args.cache, skip_corrupt=args.skip_corrupt)
+        return load_task(config, data=settings.data, cache=settings.cache, skip_corrupt=settings.skip_corrupt)
 
     page = write_report(args.runs, out=args.out, task=load, images=args.images, device=args.device)
     print(f"{page.stat().st_size / 1e6:.1f} MB, with its figures in {page.with_suffix('')}\nopen {page}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.flags import TaskArgs, parse_with_recipe
+from nogs.cli.args import TaskArgs
+from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_tensors, write_json
 
@@ -21,7 +21,6 @@ _PLAIN = ("random", "centre-out", "most salient first")
 """Ways to look that are always beside the given ones, by name."""
 
 
-@dataclass(frozen=True)
 class ScoreArgs(TaskArgs):
     """Arguments of `nogs sequences score`."""
 
@@ -41,6 +40,8 @@ class ScoreArgs(TaskArgs):
     """Allow the posterior that made the sequences to judge them."""
     draws: int = 20
     """Sequences of random locations, and with --elsewhere of each folder, for each image, whose mean counts."""
+    as_json: bool = False
+    """Print all numbers and intervals as JSON."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
@@ -66,11 +67,12 @@ def score(argv: list[str]) -> None:
     from nogs.runtime.device import pick_device, versions
     from nogs.runtime.fingerprint import file_digest
     from nogs.runtime.progress import track
+    from nogs.stages.settings import load
 
     if args.draws < 1:
         raise InputError(f"--draws must be at least 1, not {args.draws}.")
     device = pick_device(args.device)
-    task = args.load(recipe)
+    task = load(recipe, args.settings())
     column = _attribute(args.attribute, task)
     judge = load_posterior(args.judge, task=task, device=device, precision=recipe.posterior.precision)
     digest = file_digest(find_posterior(args.judge))
@@ -92,13 +94,13 @@ def score(argv: list[str]) -> None:
         else:
             which = any_of(len(sequences), ids, draws=args.draws, seed=recipe.seed).numpy()
         routes[name] = torch.from_numpy(sequences.locations[which, :length])
-    places, number = task.grid.pixels, len(ids)
+    pixels_of, number = task.grid.pixels, len(ids)
     salient = _first_map([folder for folder, _ in given.values()], column)
     random, centre, first = _PLAIN
-    routes[random] = places[random_locations(task.grid, ids, glimpses=length, draws=args.draws, seed=recipe.seed)]
-    routes[centre] = places[centre_out(task.grid, glimpses=length)].expand(1, number, -1, -1)
+    routes[random] = pixels_of[random_locations(task.grid, ids, glimpses=length, draws=args.draws, seed=recipe.seed)]
+    routes[centre] = pixels_of[centre_out(task.grid, glimpses=length)].expand(1, number, -1, -1)
     if salient is not None:
-        routes[first] = places[salient_first(task.grid, salient, glimpses=length)].expand(1, number, -1, -1)
+        routes[first] = pixels_of[salient_first(task.grid, salient, glimpses=length)].expand(1, number, -1, -1)
     rows = task.rows(ids)
     images = torch.from_numpy(np.array(task.images[rows])).to(device)
     labels = torch.from_numpy(label_table(task)[rows]).to(device)
@@ -115,10 +117,10 @@ def score(argv: list[str]) -> None:
         record |= {} if args.elsewhere is None else {"elsewhere": args.elsewhere, "draws": args.draws}
         write_json(args.out, {**record, "versions": versions(device), "ways": found})
     about = f", {args.attribute}" * bool(args.attribute) + f" ({args.elsewhere})" * bool(args.elsewhere)
-    print(f"{number:,} images of {task.name}{about}\n")
-    print(text_table(found))
+    text = f"{number:,} images of {task.name}{about}\n\n{text_table(found)}"
     if salient is None:
-        print("\nmost salient first is left out: no first.safetensors of nogs annotate lies beside these sequences")
+        text += "\n\nmost salient first is left out: no first.safetensors of nogs annotate lies beside these sequences"
+    show(found, text, as_json=args.as_json)
 
 
 def _attribute(name: str | None, task: Task) -> int | None:
@@ -152,13 +154,13 @@ def _sequences(args: ScoreArgs, task: Task) -> dict[str, tuple[Path, Sequences]]
     out: dict[str, tuple[Path, Sequences]] = {}
     for text in args.sequences:
         name, equals, folder = text.partition("=")
-        place = Path(folder if equals else text)
-        name = name if equals else place.name
+        path = Path(folder if equals else text)
+        name = name if equals else path.name
         if name in _PLAIN:
             raise InputError(f"{name!r} is the name of a plain way to look; give another one, --sequences NAME=DIR.")
         if name in out:
             raise InputError(f"Two folders of sequences are called {name!r}; name them with --sequences NAME=DIR.")
-        out[name] = place, load_for(place, task=task, attribute=args.attribute)
+        out[name] = path, load_for(path, task=task, attribute=args.attribute)
     return out
 
 
@@ -167,7 +169,7 @@ def _first_map(folders: list[Path], column: int | None) -> Any:
     from nogs.design.annotation import FIRST
 
     for folder in folders:
-        for place in (folder / FIRST, folder.parent / FIRST):
-            if place.is_file():
-                return load_tensors(place)[0]["estimate"][0 if column is None else column]
+        for path in (folder / FIRST, folder.parent / FIRST):
+            if path.is_file():
+                return load_tensors(path)[0]["estimate"][0 if column is None else column]
     return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from nogs.cli.args import Args
 from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from nogs.sequences import Expected, Sequences
 
 
-@dataclass(frozen=True)
-class ImportArgs:
+class ImportArgs(Args):
     """Arguments of `nogs sequences import`."""
 
     out: Path
     """Folder for the result: OUT/celeba-hq/<Attribute>, OUT/cub, or OUT/<task>[/<attribute>] for a table."""
-    source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="SOURCE")]] = tyro.MISSING
+    source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="SOURCE")]]
     """The authors' zip (read in place), the folder that it unpacks to, or a table: a .csv, or a .tsv with tabs."""
     overwrite: bool = False
     """Replace other sequences that lie in OUT already."""
@@ -49,23 +48,21 @@ class ImportArgs:
     """Table: leave out images with fewer than LENGTH glimpses, and say how many; else they are refused."""
 
 
-@dataclass(frozen=True)
-class ExportArgs:
+class ExportArgs(Args):
     """Arguments of `nogs sequences export`."""
 
     out: Path
     """csv: the file to write, or, where SOURCE holds several folders, a folder of such files. text: a folder."""
-    source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="SOURCE")]] = tyro.MISSING
+    source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="SOURCE")]]
     """A folder of sequences, or one that holds such folders."""
     format: Literal["csv", "text"] = "csv"
     """csv: image, step, row, column[, entropy, epe, epe_error], pixels and nats; text: the authors' files."""
 
 
-@dataclass(frozen=True)
-class ValidateArgs:
+class ValidateArgs(Args):
     """Arguments of `nogs sequences validate`."""
 
-    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]] = tyro.MISSING
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
     """A folder of sequences, or one that holds such folders."""
     data: Path | None = None
     """Folder of the data, to check that each image exists and is no validation or test image."""
@@ -109,20 +106,20 @@ def export(argv: list[str]) -> None:
     from nogs.runtime.progress import track
     from nogs.sequences import folders, load, write_csv, write_release
 
-    places = list(folders(args.source))
-    if not places:
+    sources = list(folders(args.source))
+    if not sources:
         raise InputError(
             f"{args.source} holds no sequences; give a folder of sequences, or one that holds such folders."
         )
-    loaded = [(place, load(place)) for place in places]
+    loaded = [(folder, load(folder)) for folder in sources]
     with track("export", total=len(loaded), unit="folders") as progress:
-        for place, sequences in loaded:
+        for folder, sequences in loaded:
             if args.format == "text":
                 write_release(sequences, args.out)
-            elif place == args.source:
+            elif folder == args.source:
                 write_csv(sequences, args.out)
             else:
-                inner = place.relative_to(args.source)
+                inner = folder.relative_to(args.source)
                 write_csv(sequences, args.out / inner.with_name(inner.name + ".csv"))
             progress.advance()
     print(f"{_total([len(sequences) for _, sequences in loaded])} written to {args.out}")

@@ -3,3 +3,15 @@
 In: a `Posterior` and a `Completion`. Out: `EPEMap`, the expected posterior entropy of every location; a `Choice` by one
 of several searches; and `Sequences`, T choices for each image of a task, made by many workers and kept in a folder.
 """
+
+from nogs.runtime.lazy import imported
+
+_HOMES = {
+    "DesignConfig": "nogs.design.config",
+    "EPEMap": "nogs.design.epe",
+    "LocationSearch": "nogs.design.search",
+    "Tools": "nogs.design.steps",
+    "annotate": "nogs.design.annotation",
+}
+__all__ = [*_HOMES]
+__getattr__ = imported(__name__, _HOMES)  # a recipe needs the fields alone

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from nogs.design.entropies import objective
 from nogs.design.epe import EPEMap
 from nogs.design.steps import First, Tools, annotate_images, first_step
 from nogs.runtime import progress
+from nogs.runtime.device import one_thread
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import Executor, LocalExecutor
 from nogs.runtime.fields import dotted
@@ -232,18 +232,6 @@ def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] |
     out: dict[str, Any] = {"ids": list(block.ids), "locations": found.locations.tolist()}
     out |= {name: np.where(np.isfinite(a := getattr(found, name)), a, -1).tolist() for name in _NUMBERS}
     return {**out, "evaluations": found.evaluations, "maps": found.maps}
-
-
-@contextmanager
-def one_thread(device: str) -> Iterator[None]:
-    """On a CPU, compute with one thread: more would round otherwise, so that the number of workers would show."""
-    before = torch.get_num_threads()
-    try:
-        if device == "cpu":
-            torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 _held: list[tuple[str, Callable[[], Tools], Tools]] = []  # at most one: what this process works with

@@ -80,14 +80,14 @@ def write_accuracy_by_glimpses(path: Path, found: dict[str, Any]) -> Path:
     return path.parent / name
 
 
-def check(networks: Networks, about: dict[str, Any], task: Task) -> None:
-    """Refuse a task that the network was not trained for."""
+def check(networks: Networks, about: dict[str, Any], task: Task, *, name: object = "The network") -> None:
+    """Refuse a task that the network of that `name` was not trained for."""
     attribute = about["attribute"]
     names = [f"not {attribute}", attribute] if attribute else list(task.space.names)
     if networks.architecture.grid != task.grid or about["task"] != task.name or about["labels"] != names:
         raise InputError(
-            f"The network was trained on task {about['task']!r} with another grid, or other labels, than this data "
-            "has; give its own data."
+            f"{name} was trained on task {about['task']!r} with another grid, or other labels, than this data has; "
+            "give its own data."
         )
     check_splits(about, task.splits)
 

@@ -3,3 +3,16 @@
 In: a `Task`. Out: a `Posterior`, which gives the log-probabilities of the labels after any set of glimpses: the paper's
 masked CNN, or a transformer that reads the glimpses alone; trained, calibrated, and kept in one file.
 """
+
+from nogs.runtime.lazy import imported
+
+_HOMES = {
+    "Posterior": "nogs.posterior.protocol",
+    "PosteriorConfig": "nogs.posterior.config",
+    "entropy": "nogs.posterior.protocol",
+    "load_posterior": "nogs.posterior.store",
+    "save_posterior": "nogs.posterior.store",
+    "train_posterior": "nogs.posterior.training",
+}
+__all__ = [*_HOMES]
+__getattr__ = imported(__name__, _HOMES)  # a recipe needs the fields alone

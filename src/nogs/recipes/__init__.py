@@ -16,11 +16,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nogs.recipes.recipe import Recipe, validated
+from nogs.recipes.recipe import Recipe, changed, validated
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_yaml
 
-__all__ = ["Recipe", "names", "recipe", "validated"]
+__all__ = ["Recipe", "changed", "names", "recipe", "validated"]
 
 _MODULES = {name: f"nogs.recipes.{name.replace('-', '_')}" for name in ("digits", "celeba-hq", "cub", "folder")}
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from pydantic import TypeAdapter, ValidationError
 
 from nogs.attention.config import AttentionConfig
@@ -17,13 +19,14 @@ from nogs.bank.config import BankConfig
 from nogs.completion.config import CompletionConfig
 from nogs.data.augment import AugmentConfig
 from nogs.data.config import DataConfig
-from nogs.data.folder import Survey
+from nogs.data.folder import Survey, survey
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
-from nogs.recipes.recipe import Recipe, validated
+from nogs.recipes.recipe import Recipe, changed
+from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 
-__all__ = ["RECIPE", "Choice", "chosen"]
+__all__ = ["CHOSEN", "RECIPE", "Choice", "choose", "chosen"]
 
 RECIPE = Recipe(
     name="folder",
@@ -51,6 +54,21 @@ RECIPE = Recipe(
     design=DesignConfig(),
     attention=AttentionConfig(),
 )
+
+CHOSEN = frozenset(
+    [
+        *("glimpses", "data.image_size", "data.glimpse", "data.grid_spacing", "data.annotated"),
+        *(
+            f"posterior.{name}"
+            for name in ("train_glimpses", "batch", "iterations", "stem", "token", "width", "layers")
+        ),
+        *(f"posterior.{name}" for name in ("heads", "learning_rate", "warmup", "validate_every")),
+        *(f"bank.{name}" for name in ("generator", "count", "components", "batch")),
+        *("completion.kept", "completion.drawn", "completion.exact_reach", "design.images", "design.keep_maps"),
+        *(f"attention.{name}" for name in ("hidden", "embedding", "learning_rate", "iterations", "validate_every")),
+    ]
+)
+"""Fields that are chosen from the pictures, on one kind of machine or on both; a generator's own come with it."""
 
 _SIZES = {"cpu": (32, 48, 64), "gpu": (32, 48, 64, 96, 128, 224)}
 """Sides that pictures are prepared at, in px."""
@@ -102,29 +120,23 @@ class _Choices:
 
 
 def chosen(
-    base: Recipe, survey: Survey, *, gpu_bytes: int | None, given: Mapping[str, Any]
+    base: Recipe, seen: Survey, *, gpu_bytes: int | None, given: Mapping[str, Any]
 ) -> tuple[Recipe, list[Choice]]:
     """`base` with sizes that fit the pictures and the machine; `gpu_bytes` is the GPU's free memory, None without one.
 
     `given` holds the dotted names of the fields that the user set, with their values.
     """
     pick = _Choices(given)
-    glimpse, locations = _geometry(pick, survey, gpu_bytes)
-    (_for_cpu if gpu_bytes is None else _for_gpu)(pick, survey, glimpse)
-    annotated, length = min(pick["data.annotated"], survey.training // 2), pick["glimpses"]
+    glimpse, locations = _geometry(pick, seen, gpu_bytes)
+    (_for_cpu if gpu_bytes is None else _for_gpu)(pick, seen, glimpse)
+    annotated, length = min(pick["data.annotated"], seen.training // 2), pick["glimpses"]
     maps = annotated * length * locations * 8
     kept = "they take little room" if maps <= 64 << 20 else f"they would take {maps >> 20} MiB"
     pick("design.keep_maps", maps <= 64 << 20, f"maps of the expected posterior entropy, for the report; {kept}")
-    values = base.model_dump(mode="json")
-    for choice in pick.made:
-        *parts, name = choice.field.split(".")
-        place = values
-        for part in parts:
-            place = place[part]
-        place[name] = choice.value
-    found = validated(values, source="Recipe 'folder' with sizes for these pictures")
+    fields = {choice.field: choice.value for choice in pick.made}
+    found = changed(base, fields, source="Recipe 'folder' with sizes for these pictures")
     found.data.check_glimpses(length)
-    images, needed = survey.training - annotated, _least_batch(pick)
+    images, needed = seen.training - annotated, _least_batch(pick)
     if images < needed:
         raise InputError(
             f"With --glimpses {length} a batch of the posterior needs {needed} images, but {images} are left to train "
@@ -137,9 +149,34 @@ def chosen(
     return found, pick.made
 
 
-def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[int, int]:
+def choose(base: Recipe, data: Path, given: Mapping[str, Any], *, device: str) -> tuple[Recipe, list[str]]:
+    """`base` with sizes for the pictures in `data` and for this machine, and lines that say what was chosen and why."""
+    fields = {name.removeprefix("data."): value for name, value in given.items() if name.startswith("data.")}
+    columns = ("labels", "image_column", "label_column", "split_column")
+    labels: dict[str, Any] = {name: fields[name] for name in columns if name in fields}
+    seen = survey(base.data.model_copy(update=labels), data=data)
+    where = pick_device(device)
+    room = torch.cuda.mem_get_info(where)[0] if where.type == "cuda" else None
+    found, choices = chosen(base, seen, gpu_bytes=room, given=given)
+    widths, heights = zip(*seen.sizes)
+    lines = [
+        f"{seen.images:,} pictures in {len(seen.classes)} classes; of {len(seen.sizes)} looked at, widths are "
+        f"{min(widths)} to {max(widths)} px and heights {min(heights)} to {max(heights)} px."
+    ]
+    if few := seen.smaller_than(found.data.image_size):
+        lines.append(
+            f"{few} of them are smaller than the {found.data.image_size} px that they are prepared at: enlarged."
+        )
+    reasons: dict[str, list[str]] = {}  # choices of one reason share a line
+    for choice in choices:
+        reasons.setdefault(choice.why, []).append(choice.flag)
+    lines.append("Chosen for these pictures and this machine; a flag changes it:")
+    return found, lines + [f"  {' '.join(flags)}{f'   ({why})' if why else ''}" for why, flags in reasons.items()]
+
+
+def _geometry(pick: _Choices, seen: Survey, gpu_bytes: int | None) -> tuple[int, int]:
     """Side of a glimpse in px, and the number of locations."""
-    side, sizes = survey.side, _SIZES["cpu" if gpu_bytes is None else "gpu"]
+    side, sizes = seen.side, _SIZES["cpu" if gpu_bytes is None else "gpu"]
     why = f"the pictures' shorter sides are {side} px at the median"
     fitting = [size for size in sizes if size <= side] or [sizes[0]]
     if side < sizes[0]:
@@ -147,11 +184,11 @@ def _geometry(pick: _Choices, survey: Survey, gpu_bytes: int | None) -> tuple[in
     elif gpu_bytes is None and side > sizes[-1]:
         why += f"; a CPU manages {sizes[-1]} px"
     elif gpu_bytes is not None:
-        enough = 128 if survey.images < 20_000 else 224
-        room = [size for size in fitting if survey.images * size**2 * 3 <= gpu_bytes // 2] or [fitting[0]]
+        enough = 128 if seen.images < 20_000 else 224
+        room = [size for size in fitting if seen.images * size**2 * 3 <= gpu_bytes // 2] or [fitting[0]]
         fitting = [size for size in room if size <= enough]
         if room[-1] > enough:
-            why += f"; {survey.images:,} pictures are too few to learn from more than {enough} px"
+            why += f"; {seen.images:,} pictures are too few to learn from more than {enough} px"
         elif room[-1] < min(side, sizes[-1]):
             why += "; all images are kept in the GPU's memory"
     size = pick("data.image_size", fitting[-1], why)
@@ -178,9 +215,9 @@ def _least_batch(pick: _Choices) -> int:
     return int(max(known["glimpses"], known.get("posterior.train_glimpses") or 0)) + 1
 
 
-def _batch(pick: _Choices, survey: Survey, *, most: int, why: str) -> int:
+def _batch(pick: _Choices, seen: Survey, *, most: int, why: str) -> int:
     """Images in a batch of the posterior: a quarter of the training images, but not too few or more than `most`."""
-    quarter, least = survey.training // 4, _least_batch(pick)
+    quarter, least = seen.training // 4, _least_batch(pick)
     batch = min(most, max(16, quarter))
     if batch < least:
         batch, why = least, "one image for each number of glimpses"
@@ -191,9 +228,9 @@ def _batch(pick: _Choices, survey: Survey, *, most: int, why: str) -> int:
     return int(pick("posterior.batch", batch, why))
 
 
-def _iterations(pick: _Choices, survey: Survey, iterations: int) -> int:
+def _iterations(pick: _Choices, seen: Survey, iterations: int) -> int:
     """Iterations of the posterior, told as rounds of the images that train one of its networks."""
-    images = max(1, survey.training - min(pick["data.annotated"], survey.training // 2))
+    images = max(1, seen.training - min(pick["data.annotated"], seen.training // 2))
     folds = pick.given.get("posterior.folds", 1)
     images -= images // folds if folds > 1 else 0
     rounds = iterations * min(pick["posterior.batch"], images) // max(1, images)
@@ -213,13 +250,13 @@ def _most(pick: _Choices) -> str:
     return "" if pick.given.get("posterior.seconds") is None else "at most "
 
 
-def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
+def _for_cpu(pick: _Choices, seen: Survey, glimpse: int) -> None:
     """Networks and numbers for which two cores need less than an hour."""
     pick("glimpses", 4, "each one more is one more search for every annotated image")
-    pick("data.annotated", min(400, survey.training // 5), "images that get a sequence; the others train the posterior")
+    pick("data.annotated", min(400, seen.training // 5), "images that get a sequence; the others train the posterior")
     pick("posterior.train_glimpses", 8, "with more glimpses than are asked for, small networks learn sooner")
-    batch = _batch(pick, survey, most=128, why="as much as a core does at once")
-    iterations = _iterations(pick, survey, min(max(1500, 150 * survey.training // batch), 6000))
+    batch = _batch(pick, seen, most=128, why="as much as a core does at once")
+    iterations = _iterations(pick, seen, min(max(1500, 150 * seen.training // batch), 6000))
     network = "a small network"
     pick("posterior.stem", "conv", network)
     pick("posterior.token", glimpse, "one token a glimpse")
@@ -253,18 +290,18 @@ def _for_cpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("attention.hidden", 128, "units of the network")
     pick("attention.embedding", 128, "units of the network")
     pick("attention.learning_rate", 1e-3, "Adam's step size")
-    epochs = 60 * survey.training // 64
+    epochs = 60 * seen.training // 64
     pick("attention.iterations", min(max(1_000, epochs), 6_000), "the horizon at which both methods are compared")
     pick("attention.validate_every", 50, "iterations between validations")
 
 
-def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
+def _for_gpu(pick: _Choices, seen: Survey, glimpse: int) -> None:
     """Networks and numbers that keep a GPU busy for minutes to an hour."""
     pick("glimpses", 5, "as in the paper")
-    pick("data.annotated", min(1_000, survey.training // 5), "images that get a sequence; others train the posterior")
-    batch = _batch(pick, survey, most=512, why="keeps the GPU busy")
-    rounds = survey.training / batch  # iterations of one; few images are learned by heart after some 250
-    iterations = _iterations(pick, survey, min(max(1_500, min(4_000, int(250 * rounds)), int(60 * rounds)), 40_000))
+    pick("data.annotated", min(1_000, seen.training // 5), "images that get a sequence; others train the posterior")
+    batch = _batch(pick, seen, most=512, why="keeps the GPU busy")
+    rounds = seen.training / batch  # iterations of one; few images are learned by heart after some 250
+    iterations = _iterations(pick, seen, min(max(1_500, min(4_000, int(250 * rounds)), int(60 * rounds)), 40_000))
     pick("posterior.stem", "conv", "convolutions see edges sooner than one matrix")
     halved = glimpse % 2 == 0
     pick(
@@ -277,13 +314,13 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("posterior.heads", 6, network)
     pick("posterior.warmup", min(500, iterations // 8), "iterations in which the step size rises")
     _validations(pick, iterations, number=40)
-    few = survey.training < 2_000
-    why = f"{survey.training:,} training images are too few to train a generator" if few else "trained on these images"
+    few = seen.training < 2_000
+    why = f"{seen.training:,} training images are too few to train a generator" if few else "trained on these images"
     generator = pick("bank.generator", "training-images" if few else "trained", why)
     pick("bank.count", 50_000, "more find closer completions, and cost little on a GPU")
     if generator == "trained":
-        many = survey.training >= 20_000
-        time = f"ten minutes for {survey.training:,} images" if many else "two to three minutes of training"
+        many = seen.training >= 20_000
+        time = f"ten minutes for {seen.training:,} images" if many else "two to three minutes of training"
         pick("bank.trained.seconds", 600 if many else 150, f"{time}; at most a third of it is the autoencoder's")
         own = not pick.free("bank.trained.width", "bank.trained.depth")
         narrow = f"{'a narrow generator' if own else '22 million weights'}, so that many steps fit in this time"
@@ -294,7 +331,7 @@ def _for_gpu(pick: _Choices, survey: Survey, glimpse: int) -> None:
     pick("design.images", 64, "images annotated together")
     pick("attention.hidden", 256, "units of the network")
     pick("attention.embedding", 256, "units of the network")
-    epochs = 150 * survey.training // 64
+    epochs = 150 * seen.training // 64
     pick("attention.iterations", min(max(6_000, epochs), 20_000), "the horizon at which both methods are compared")
 
 

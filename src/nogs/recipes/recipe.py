@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -18,11 +18,7 @@ from nogs.posterior.config import PosteriorConfig
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_yaml
 
-if TYPE_CHECKING:
-    from nogs.data import Task
-    from nogs.design.tools import Files
-
-__all__ = ["Recipe", "validated"]
+__all__ = ["Recipe", "changed", "validated"]
 
 _WORDS = {"Input should": "must", "greater than or equal to": "at least", "less than or equal to": "at most"}
 
@@ -59,40 +55,21 @@ class Recipe(BaseModel):
                 )
         return self
 
-    def tools(
-        self,
-        task: Task,
-        *,
-        posterior: str,
-        bank: Path,
-        device: str = "auto",
-        data: Path | None = None,
-        cache: Path | None = None,
-        source: Path | None = None,
-        skip_corrupt: bool = False,
-    ) -> Files:
-        """What opens this posterior and bank, wherever it is called, to be used as the recipe says."""
-        from nogs.design.tools import Files
-
-        return Files(
-            posterior=posterior,
-            bank=bank,
-            completion=self.completion,
-            design=self.design,
-            task=self.data,
-            glimpse=task.grid.glimpse,
-            seed=self.seed,
-            precision=self.posterior.precision,
-            device=device,
-            data=data,
-            cache=cache,
-            source=source,
-            skip_corrupt=skip_corrupt,
-        )
-
     def to_yaml(self, path: Path) -> None:
         """Write all fields to a file that `recipe` reads back as an equal recipe."""
         write_yaml(path, self.model_dump(mode="json"))
+
+
+def changed(recipe: Recipe, fields: Mapping[str, Any], *, source: str | None = None) -> Recipe:
+    """The recipe with these values, each by the dotted name of its field."""
+    values = recipe.model_dump(mode="json")
+    for field, value in fields.items():
+        *parts, name = field.split(".")
+        part = values
+        for inner in parts:
+            part = part[inner]
+        part[name] = value
+    return validated(values, source=source or f"Recipe {recipe.name!r} with these fields")
 
 
 def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], str] = str) -> Recipe:
@@ -106,19 +83,19 @@ def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], 
 
 
 def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
-    place = mistake["loc"]
-    name = spell(".".join(str(part) for part in place))
+    path = mistake["loc"]
+    name = spell(".".join(str(part) for part in path))
     message, given = mistake["msg"], mistake["input"]
     match mistake["type"]:
         case "missing":
             return f"{name} is missing"
         case "extra_forbidden":
-            close = difflib.get_close_matches(str(place[-1]), _fields(place[:-1]), n=1)
-            hint = f" (did you mean {spell('.'.join([*map(str, place[:-1]), close[0]]))}?)" if close else ""
+            close = difflib.get_close_matches(str(path[-1]), _fields(path[:-1]), n=1)
+            hint = f" (did you mean {spell('.'.join([*map(str, path[:-1]), close[0]]))}?)" if close else ""
             return f"there is no field {name}{hint}"
         case "value_error":  # a check of ours: its own sentence, which names the fields if there are several
             text = str(mistake["ctx"]["error"]).rstrip(".")
-            return f"{name}: {text}" if len(place) > 1 else text
+            return f"{name}: {text}" if len(path) > 1 else text
         case "model_type" | "model_attributes_type":
             return f"{name or 'the file'} must be a mapping of fields, not {given!r}"
         case "int_parsing" | "int_type" | "int_from_float":
@@ -130,9 +107,9 @@ def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
     return f"{name} {message}, not {given!r}"
 
 
-def _fields(place: tuple[int | str, ...]) -> list[str]:
-    """Names of the fields of the recipe's part at `place`."""
+def _fields(path: tuple[int | str, ...]) -> list[str]:
+    """Names of the fields of the recipe's part at `path`."""
     model: Any = Recipe
-    for part in place:
+    for part in path:
         model = model.model_fields[part].annotation
     return list(model.model_fields)

@@ -152,7 +152,7 @@ def commands(run: Run, *, report: Sequence[Path]) -> list[str]:
         weights = {n.evaluation["member"]["weight"] for n in run.networks if n.method.startswith("ps-")}
         if weights - {run.recipe.get("attention", {}).get("supervision_weight")}:  # only nogs compare has that flag
             given = " ".join(f"{weight:g}" for weight in sorted(weights))
-            command = f"nogs compare {recipe} --methods {methods} --weights {given}"
+            command = f"nogs compare {recipe} --method {methods} --weights {given}"
         lines.append(f"{command} --seeds {seeds}{attribute}{home}{end}")
     runs = shlex.join("AGAIN" if lines and path == run.folder else path.as_posix() for path in report)
     return [*lines, f"nogs report {runs}{data} --out AGAIN/report.html"]
@@ -166,7 +166,7 @@ def _images(run: Run, ids: Sequence[str]) -> str:
         return ""
     first = every.index(ids[0])
     span = list(ids) == every[first : first + len(ids)]
-    return f" --images {f'{first}:{first + len(ids)}' if span else shlex.quote(','.join(ids))}"
+    return f" --subset {f'{first}:{first + len(ids)}' if span else shlex.quote(','.join(ids))}"
 
 
 def _flag(name: str, values: set[str | None]) -> str:

@@ -12,7 +12,7 @@ import torch
 from nogs import __version__
 from nogs.runtime.errors import InputError
 
-__all__ = ["Precision", "pick_device", "pick_precision", "versions"]
+__all__ = ["Precision", "one_thread", "pick_device", "pick_precision", "versions"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,18 @@ def pick_device(name: str = "auto") -> torch.device:
     if kind == "mps" and not torch.backends.mps.is_available():
         raise InputError("Device 'mps' was asked for, but this machine has none; choose auto or cpu.")
     return torch.device(name)
+
+
+@contextmanager
+def one_thread(device: torch.device | str = "cpu") -> Iterator[None]:
+    """On a CPU, compute with one thread: more would round otherwise, and the number of cores or workers would show."""
+    before = torch.get_num_threads()
+    try:
+        if torch.device(device).type == "cpu":
+            torch.set_num_threads(1)
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def pick_precision(name: str, device: torch.device) -> Precision:

@@ -1,13 +1,11 @@
-"""Fields of a configuration: by their dotted names, and those on which a result depends."""
+"""Fields of a configuration by their dotted names, and those that differ."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
-__all__ = ["differing", "dotted", "telling"]
+__all__ = ["differing", "dotted"]
 
 
 def dotted(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -21,10 +19,3 @@ def dotted(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Names of the fields that have another value in one than in the other, or none."""
     return [name for name in {**before, **now} if before.get(name) != now.get(name)]
-
-
-def telling(config: BaseModel, *, later: Mapping[str, Any], exclude: Collection[str] = ()) -> dict[str, Any]:
-    """All fields but `exclude`, and but those that came `later` and have the value that changes nothing, so that what
-    was made before there were such fields is not taken for something else."""
-    plain = {name for name, value in later.items() if getattr(config, name) == value}
-    return config.model_dump(mode="json", exclude=plain.union(exclude))

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-__all__ = ["Tracker", "say", "track"]
+__all__ = ["Tracker", "say", "silence", "tell", "track"]
 
 _EVERY = 10.0  # seconds between two plain lines
+_silent = False  # whether nothing but results and errors is wanted
 _live: list[Any] = []  # the rich bar now on the screen, if any: nested jobs and `say` share it
 
 
@@ -24,7 +25,7 @@ class Tracker(Protocol):
 @contextmanager
 def track(title: str, *, total: int | None, unit: str = "it", start: int = 0) -> Iterator[Tracker]:
     """Show the progress of a job of `total` units (None: unknown), `start` of which were done before."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not _silent:
         yield from _bar(title, total, unit, start)
     else:
         lines = _Lines(title, total, unit, start)
@@ -39,10 +40,24 @@ def track(title: str, *, total: int | None, unit: str = "it", start: int = 0) ->
 
 def say(text: str) -> None:
     """One line to the user, above a bar if there is one."""
+    if _silent:
+        return
     if _live:
         _live[-1].console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:
         print(text, file=sys.stderr, flush=True)
+
+
+def tell(text: str) -> None:
+    """One line of a run's story, which goes to the other stream than progress."""
+    if not _silent:
+        print(text, flush=True)
+
+
+def silence(on: bool) -> None:
+    """Show neither progress nor lines from now on, or show them again."""
+    global _silent
+    _silent = on
 
 
 class _Lines:

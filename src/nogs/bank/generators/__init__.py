@@ -57,9 +57,10 @@ def make_generator(
     size, device = task.grid.height, torch.device(device)
     if config.generator in _NEEDS:
         if source is None:
-            raise InputError(f"The generator {config.generator!r} needs {_NEEDS[config.generator]}; give --source.")
+            needs = _NEEDS[config.generator]
+            raise InputError(f"The generator {config.generator!r} needs {needs}; give --generator-path.")
         if not Path(source).exists():
-            raise InputError(f"There is no {source}; give --source {_NEEDS[config.generator]}.")
+            raise InputError(f"There is no {source}; give --generator-path {_NEEDS[config.generator]}.")
     match config.generator:
         case "training-images":
             from nogs.bank.generators.pictures import COLOUR, TrainingImages

@@ -97,7 +97,7 @@ class Folder:
         self.folder, self.size = Path(folder), (image_size, image_size)
         self.paths = sorted(path for path in self.folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
         if not self.paths:
-            raise InputError(f"{folder} holds no pictures ({', '.join(sorted(_SUFFIXES))}); check --source.")
+            raise InputError(f"{folder} holds no pictures ({', '.join(sorted(_SUFFIXES))}); check --generator-path.")
 
     @property
     def count(self) -> int:

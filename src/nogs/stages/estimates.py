@@ -41,10 +41,10 @@ def decoding_seconds(catalogue: Catalogue, *, workers: int, tried: int = 16) -> 
     """All pictures by `workers` processes, from the time of some; unreadable ones cost as much."""
     chosen = np.unique(np.linspace(0, len(catalogue.entries) - 1, tried).astype(int))
     began = time.monotonic()
-    for place in chosen:
-        box = None if catalogue.boxes is None else catalogue.boxes[place].tolist()
+    for index in chosen:
+        box = None if catalogue.boxes is None else catalogue.boxes[index].tolist()
         try:
-            decode(catalogue.entries[place].read(), catalogue.how, box)
+            decode(catalogue.entries[index].read(), catalogue.how, box)
         except Exception:  # Pillow's readers raise many kinds; decoding in earnest names the file
             continue
     return (time.monotonic() - began) / len(chosen) * len(catalogue.entries) / workers
@@ -121,8 +121,7 @@ def sequences_seconds(
     if tools.device.type == "cuda":  # the first ones wait for kernels, and two don't fill a GPU
         each = seconds(ids[: min(16, recipe.design.images)])
     blocks = math.ceil(len(ids) / recipe.design.images)
-    share = min(workers, blocks)
-    return between - began + each * len(ids) / share
+    return between - began + each * len(ids) / min(workers, blocks)
 
 
 def attention_seconds(recipe: Recipe, task: Task, members: Sequence[Member], *, device: torch.device) -> float | None:

@@ -8,14 +8,15 @@ import torch
 import nogs.report
 from nogs.attention.training import Trainer
 from nogs.data import load_task
-from nogs.pipeline import STAGES, Settings, estimates, run_recipe
-from nogs.pipeline.ledger import Ledger
-from nogs.pipeline.verdict import verdicts
 from nogs.posterior import training as posterior_training
-from nogs.recipes import recipe, validated
+from nogs.recipes import changed, recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
 from nogs.sequences import load
+from nogs.stages import STAGES, Settings, estimates
+from nogs.stages import run as run_stages
+from nogs.stages.ledger import Ledger
+from nogs.stages.verdict import verdicts
 
 TINY = {
     "data": {"count": 80, "annotated": 6},
@@ -29,16 +30,8 @@ TINY = {
 
 def tiny(**changes):
     """The recipe of the demo in little."""
-    values = recipe("digits").model_dump(mode="json")
-    for part, fields in TINY.items():
-        values[part] |= fields
-    for name, value in changes.items():
-        part, _, field = name.partition("__")
-        if field:
-            values[part][field] = value
-        else:
-            values[name] = value
-    return validated(values, source="test")
+    fields = {f"{part}.{name}": value for part, values in TINY.items() for name, value in values.items()}
+    return changed(recipe("digits"), fields | {name.replace("__", "."): value for name, value in changes.items()})
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -61,11 +54,10 @@ def no_page(monkeypatch):
     monkeypatch.setattr(nogs.report, "write_report", write_report)
 
 
-def follow(run, found=None, **settings):
+def follow(run, found=None, until="report", **settings):
     """Run a recipe; the page and all that was told."""
     found, told = found or tiny(), []
-    settings = Settings(**({"device": "cpu", "estimate": False} | settings))
-    return run_recipe(found, load_task(found.data), run=run, settings=settings, tell=told.append), told
+    return run_stages(found, run, Settings(device="cpu", **settings), until=until, tell=told.append), told
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +168,8 @@ def test_a_run_stops_after_the_stage_that_is_asked_for(tmp_path):
     [
         ({"until": "never"}, "There is no stage 'never'; choose data, posterior, bank, sequences, attention, report."),
         ({"workers": 0}, "--workers must be at least 1, not 0."),
-        ({"attributes": ("Smiling",)}, "has one categorical label and no attributes"),
-        ({"posterior": "nothing.safetensors"}, "There is no posterior nothing.safetensors; check --checkpoint."),
+        ({"attribute": ("Smiling",)}, "has one categorical label and no attributes"),
+        ({"posterior": "nothing.safetensors"}, "There is no posterior nothing.safetensors; check --posterior."),
     ],
 )
 def test_wrong_settings_are_one_sentence(tmp_path, settings, sentence):
@@ -201,18 +193,22 @@ def test_a_posterior_of_ones_own_is_used(finished, tmp_path):
 
 def test_a_ledger_names_the_field_that_changed(tmp_path):
     ledger = Ledger(tmp_path / "run")
-    assert ledger.enter("bank", {"bank": {"count": 3, "seed": 0}, "from data": "a"}) is None
+    assert ledger.enter("bank", {"bank": {"count": 3, "seed": 0}, "from data": "a"}, redo=False) is None
     (tmp_path / "run" / "bank").mkdir()
-    again = Ledger(tmp_path / "run")
-    assert again.enter("bank", {"bank": {"count": 3, "seed": 0}, "from data": "a"}) is None
-    why = again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "a"})
+    again, other = Ledger(tmp_path / "run"), {"bank": {"count": 4, "seed": 1}, "from data": "a"}
+    assert again.enter("bank", {"bank": {"count": 3, "seed": 0}, "from data": "a"}, redo=False) is None
+    with pytest.raises(InputError) as error:
+        again.enter("bank", other, redo=False)
+    assert str(error.value) == (
+        f"{tmp_path / 'run' / 'bank'} is of another recipe or other inputs (bank.count was 3 and is 4 and 1 more "
+        "fields differ); choose another --out or delete it; nogs run makes it again and keeps the former."
+    )
+    why = again.enter("bank", other, redo=True)
     assert why is not None
     assert why.startswith("bank: bank.count was 3 and is 4 and 1 more fields differ; done again, the former is kept in")
     assert not (tmp_path / "run" / "bank").exists()
     # there is nothing that would be done again
-    assert (
-        again.enter("bank", {"bank": {"count": 4, "seed": 1}, "from data": "b"}) == "bank: made from data that changed."
-    )
+    assert again.enter("bank", other | {"from data": "b"}, redo=True) == "bank: made from data that changed."
 
 
 def test_a_damaged_record_is_refused(tmp_path):

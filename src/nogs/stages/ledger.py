@@ -30,29 +30,41 @@ class Ledger:
             raise InputError(f"{self.path} is not the record of a run; delete it, or choose another --out.")
         self.entries: dict[str, dict[str, Any]] = found
 
-    def mark(self, stage: str) -> str:
+    def fingerprint(self, stage: str) -> str:
         """Fingerprint of what a stage was made from, as an input of the next."""
         return fingerprint(self.entries[stage])
 
-    def enter(self, stage: str, made_from: Mapping[str, Any]) -> str | None:
-        """Note what a stage is made from now; where it differs, move its product aside and say in one line why."""
-        now = {name: list(item) if isinstance(item, tuple) else item for name, item in dotted(made_from).items()}
+    @staticmethod
+    def plain(made_from: Mapping[str, Any]) -> dict[str, Any]:
+        """As an entry has it."""
+        return {name: list(item) if isinstance(item, tuple) else item for name, item in dotted(made_from).items()}
+
+    def enter(self, stage: str, made_from: Mapping[str, Any], *, redo: bool) -> str | None:
+        """Note what a stage is made from now. Where it differs: with `redo` move its product aside and say in one line
+        why, else refuse."""
+        now = self.plain(made_from)
         before = self.entries.get(stage)
         why = None
         if before is not None and before != now:
-            why = f"{stage}: {_difference(before, now)}{self._move(stage, fingerprint(before))}."
+            difference = _difference(before, now)
+            if not redo and (self.run / stage).exists():
+                raise InputError(
+                    f"{self.run / stage} is of another recipe or other inputs ({difference}); choose another --out or "
+                    "delete it; nogs run makes it again and keeps the former."
+                )
+            why = f"{stage}: {difference}{self._move(stage, fingerprint(before))}."
         self.entries[stage] = now
         write_json(self.path, self.entries)
         return why
 
-    def _move(self, stage: str, mark: str) -> str:
+    def _move(self, stage: str, former: str) -> str:
         folder = self.run / stage
         if not folder.exists():
             return ""
-        aside = self.run.with_name(f"{self.run.name}.before") / f"{stage}-{mark}"
+        aside = self.run.with_name(f"{self.run.name}.before") / f"{stage}-{former}"
         number = 1
         while aside.exists():
-            number, aside = number + 1, aside.with_name(f"{stage}-{mark}-{number + 1}")
+            number, aside = number + 1, aside.with_name(f"{stage}-{former}-{number + 1}")
         try:
             aside.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(aside)

@@ -1,0 +1,11 @@
+"""The stages of a run: data, posterior, bank, sequences, attention, report; and `run`, which does them in order.
+
+In: an `Experiment` (a recipe, `Settings` and the folder of a run). Out: that folder with the stage's product in it.
+Each is resumable, refuses what does not fit before it begins, and notes what its product was made from.
+"""
+
+from nogs.stages.experiment import STAGES, Experiment
+from nogs.stages.order import run
+from nogs.stages.settings import Settings, run_task
+
+__all__ = ["STAGES", "Experiment", "Settings", "run", "run_task"]

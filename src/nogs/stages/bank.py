@@ -1,0 +1,79 @@
+"""The stage `bank`: what could the rest of an image be? Its images, their components, and how well they complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nogs.bank import build_bank, load_bank
+from nogs.completion import Retrieval
+from nogs.completion.picture import completion_sheet
+from nogs.completion.quality import evaluate_completion, random_locations
+from nogs.data.task import Task
+from nogs.recipes import Recipe
+from nogs.runtime.device import versions
+from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json, write_json
+from nogs.stages import data, estimates
+from nogs.stages.experiment import Experiment
+from nogs.stages.figures import save_figure
+from nogs.stages.settings import Settings
+
+__all__ = ["build", "evaluate"]
+
+_SMALL = 64 * 64  # pixels of images whose components one thread finds soon enough
+
+
+def build(experiment: Experiment) -> Path:
+    """Build the bank, and measure its completions of some validation images."""
+    recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
+    folder, config = experiment.folder / "bank", recipe.bank
+    data.prepare(experiment)
+    experiment.enter("bank", {"bank": config.model_dump(mode="json"), "from data": task.fingerprint})
+    with experiment.threads(small=task.grid.height * task.grid.width <= _SMALL):
+        if not experiment.skipped("bank", folder):
+            what = f"{config.count:,} images to complete glimpses with"
+            if config.generator == "trained" and not settings.generator_path and config.trained.seconds is not None:
+                what += f", by a generator that is trained for {config.trained.seconds:g} s at most"
+            experiment.announce(
+                "bank",
+                what,
+                lambda: estimates.bank_seconds(recipe, task, device=experiment.device, source=settings.generator_path),
+            )
+        about = build_bank(task, config=config, folder=folder, source=settings.generator_path, device=settings.device)
+        experiment.tell(
+            f"  {about['images']:,} images of {config.generator}, {about['near_duplicates_left_out']} "
+            f"near-duplicates of held-out ones left out ({about['seconds']:.0f} s)"
+        )
+        found = evaluate(recipe, task, settings, folder=folder)
+    sizes = " ".join(f"{row['effective_sample_size']:.0f}" for row in found["by_glimpses"])
+    experiment.tell(f"  effective number of completions after 0, 1, ... glimpses: {sizes}")
+    return folder
+
+
+def evaluate(
+    recipe: Recipe,
+    task: Task,
+    settings: Settings,
+    *,
+    folder: Path,
+    split: str = "validation",
+    images: int = 32,
+    shown: int = 6,
+) -> dict[str, Any]:
+    """How good a bank's completions of held-out images are, with a picture of some; kept in the bank's folder."""
+    opened = load_bank(folder, device=settings.device, task=task, source=settings.generator_path)
+    retrieval = Retrieval(opened, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
+    ids = task.splits[split][:images]
+    if not ids:
+        raise InputError(f"Task {task.name!r} has no images in the split {split!r}; choose another --split.")
+    path = folder / "evaluation" / f"{split}.json"
+    before: dict[str, Any] = read_json(path) if path.is_file() else {}
+    if before.get("completion") == retrieval.fingerprint and before["by_glimpses"][0]["images"] == len(ids):
+        return before
+    table = evaluate_completion(retrieval, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
+    pixels = random_locations(task, ids[:shown], recipe.glimpses - 1, seed=recipe.seed)
+    save_figure(completion_sheet(retrieval, task, ids[:shown], pixels), path.with_name("completions.png"))
+    found = {"split": split, "completion": retrieval.fingerprint, "by_glimpses": table, "bank": opened.about}
+    write_json(path, {**found, "versions": versions(opened.device)})
+    return found

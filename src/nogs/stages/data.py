@@ -1,0 +1,79 @@
+"""The stage `data`: a run's recipe, its splits, what is in them, and where its pictures lie."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nogs.data import Task, cache_folder, read_catalogue, write_splits
+from nogs.data.cache import shortage
+from nogs.data.inspect import contact_sheet, describe
+from nogs.recipes import Recipe
+from nogs.runtime.files import write_json
+from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.stage import Stage
+from nogs.stages.estimates import clock, decoding_seconds
+from nogs.stages.experiment import Experiment
+from nogs.stages.figures import save_figure
+from nogs.stages.settings import LOCAL, Settings
+
+__all__ = ["decoding", "prepare", "remarks"]
+
+
+def prepare(experiment: Experiment) -> Path:
+    """Write a run's recipe, the ids of its splits, counts of its labels and a contact sheet; once for an experiment."""
+    recipe, task, folder = experiment.recipe, experiment.task, experiment.folder / "data"
+    if experiment.prepared:
+        return folder
+    config = recipe.data.remembering(False)
+    experiment.enter("data", {"data": config.model_dump(mode="json"), "from data": task.fingerprint})
+    stage = Stage(folder, name="data", fingerprint=fingerprint(config, task.fingerprint))
+    stage.check_folder()
+    told = experiment.whole or not stage.done
+    if not stage.done:
+        stage.begin()
+        write_splits(task, folder)
+        write_json(folder / "inspect.json", describe(task))
+        save_figure(contact_sheet(task, seed=recipe.seed, glimpses=recipe.glimpses), folder / "contact-sheet.png")
+        stage.finish(images=len(task.ids), notes=list(task.notes))
+    kept = recipe.model_copy(update={"data": config.remembering(bool(task.skipped))})
+    kept.to_yaml(experiment.folder / "recipe.yaml")
+    found = {name: getattr(experiment.settings, name) for name in ("data", "cache")}
+    if any(found.values()):
+        write_json(experiment.folder / LOCAL, {n: str(path.resolve()) for n, path in found.items() if path})
+    splits = ", ".join(f"{len(task.splits[name]):,} {name}" for name in ("train", "validation", "test"))
+    labels = f"{len(task.space.names)} {'classes' if task.space.kind == 'categorical' else 'attributes'}"
+    if told:
+        experiment.tell(
+            f"{experiment.head('data')}: {len(task.ids):,} images of {task.grid.height} px, {labels} ({splits}); "
+            f"{len(task.splits['annotate']):,} get sequences."
+        )
+        for line in remarks(task):
+            experiment.tell(line)
+    experiment.prepared = True
+    return folder
+
+
+def decoding(recipe: Recipe, settings: Settings) -> str:
+    """How long the pictures take to be decoded, if that was not done before."""
+    found = read_catalogue(recipe.data, data=settings.data, cache=settings.cache)
+    about = f"Decoding {len(found.ids):,} pictures, where that was not done before"
+    if shortage(settings.cache or cache_folder(), images=len(found.ids), size=found.how.size):
+        return f"{about}."  # refused in a moment, unless they are in the cache
+    return f"{about}; about {clock(decoding_seconds(found, workers=os.cpu_count() or 1))}."
+
+
+def remarks(task: Task, *, uneven: float = 3) -> list[str]:
+    """What loading had to say, and whether the classes are of very different size."""
+    found = describe(task)
+    out = [f"note: {note}" for note in found["notes"]]
+    if found["labels"]["kind"] != "categorical":
+        return out
+    counts = {name: count for name, count in found["labels"]["train"].items() if count}
+    least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+    if counts[most] > uneven * counts[least]:
+        out.append(
+            f"note: The classes are uneven: of the training images {counts[most]:,} are {most!r} and {counts[least]:,} "
+            f"are {least!r}; compare accuracies with the balanced ones."
+        )
+    return out

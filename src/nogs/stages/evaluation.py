@@ -1,0 +1,36 @@
+"""What one trained network does on a split of its task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from nogs.attention.cohort import Cohort, Member
+from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
+from nogs.attention.store import load_network
+from nogs.data.task import Task
+from nogs.model.stopping import accuracy_by_glimpses, check
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    path: Path, task: Task, *, split: str, trajectories: int, device: torch.device
+) -> tuple[dict[str, Any], Int[np.ndarray, "n S T 2"], dict[str, Any]]:
+    """Scores of the network in a file, the locations that it looked at, and its accuracy after each glimpse."""
+    network, about = load_network(path, device=device)
+    check(network, about, task, name=path)
+    member = Member(about["method"], seed=about["seed"], attribute=about["attribute"])
+    glimpses = network.architecture.glimpses
+    cohort = Cohort(task, [member], glimpses=glimpses, batch=1, flip=False, device=device)
+    sampled = Evaluator(network, cohort, split, trajectories=trajectories)()
+    greedy = Evaluator(network, cohort, split, trajectories=1, greedy=True)()
+    known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
+    found = {**known, "split": split, "trajectories": trajectories}
+    found["scores"] = summaries(sampled, greedy, task.grid)[0]
+    by_glimpses = accuracy_by_glimpses(network, about, task, split=split, trajectories=trajectories)
+    return found, pixel_locations(sampled, task.grid, 0), by_glimpses
