@@ -188,14 +188,15 @@ def of_comparison(
             for name, metric in MEASURES.items():
                 if name not in scores or (metric == CONVERGED and method in FIXED):
                     continue
-                value, *interval = (_rounded(100 * x if metric.endswith("(%)") else x) for x in scores[name])
+                times = 100 if metric.endswith("(%)") else 1
+                value, *interval = (_rounded(times * number) for number in scores[name])
                 if metric == CONVERGED and not less:  # Student's interval knows no bounds
                     interval = [min(max(end, 0), comparison["horizon"]) for end in interval]
                 records.append({"method": method, "metric": metric + less, "value": value, "interval": interval})
     for method in ("majority class", "whole image"):
-        value = comparison.get(f"{method.replace(' ', '_')}_accuracy")
-        if value is not None:
-            records.append({"method": method, "metric": ACCURACY, "value": _rounded(100 * value), "interval": None})
+        share = comparison.get(f"{method.replace(' ', '_')}_accuracy")
+        if share is not None:
+            records.append({"method": method, "metric": ACCURACY, "value": _rounded(100 * share), "interval": None})
     chosen = [record for record in records if methods is None or record["method"] in methods]
     return [record | shared | {"method": record["method"] + variant} for record in chosen]
 

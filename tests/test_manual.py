@@ -11,11 +11,15 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from pydantic import BaseModel
+
+from nogs.recipes import Recipe
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NOTEBOOK = ROOT / "examples" / "tour.ipynb"
 PAGES = sorted(DOCS.rglob("*.md"))
+FILES = (".csv", ".html", ".json", ".jsonl", ".md", ".npy", ".safetensors", ".yaml", ".zip")
 
 
 def test_notebook_runs_from_top_to_bottom_and_shows_its_figures(tmp_path, monkeypatch):
@@ -56,6 +60,25 @@ def test_manual_builds_without_a_warning(tmp_path):
 def test_every_python_name_exists(page):
     for name in set(re.findall(r"`(nogs(?:\.\w+)+)|#(nogs(?:\.\w+)+)\)|^::: (nogs(?:\.\w+)+)", page.read_text(), re.M)):
         resolve("".join(name))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+def test_every_field_of_a_recipe_that_is_named_exists(page):
+    """As `attention.iterations`; names of the code are written so too, and those of files."""
+    for name in set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", page.read_text())):
+        part, *fields = name.split(".")
+        if part in Recipe.model_fields and f".{fields[-1]}" not in FILES and not is_field(Recipe, [part, *fields]):
+            resolve(f"nogs.{name}")
+
+
+def is_field(model: type[BaseModel], path: list[str]) -> bool:
+    """Whether a path of names leads from a recipe to one of its fields."""
+    for name in path:
+        field = getattr(model, "model_fields", {}).get(name)
+        if field is None:
+            return False
+        model = field.annotation
+    return True
 
 
 def resolve(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Tables of the README and the manual are made from `results/summary.json`, and its numbers are in the files it names."""
+"""Tables of the README and the manual are made from `results/summary.json`; its numbers are in the files it names."""
 
 import json
 import re
