@@ -18,13 +18,22 @@ from nogs.recipes import Recipe
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NOTEBOOK = ROOT / "examples" / "tour.ipynb"
+FEWER = {"iterations": "40", "validate_every": "20", "count": "1000", "annotated": "12"}
+"""Numbers of the notebook, as small as it works with."""
 PAGES = sorted(DOCS.rglob("*.md"))
 FILES = (".csv", ".html", ".json", ".jsonl", ".md", ".npy", ".safetensors", ".yaml", ".zip")
 
 
+@pytest.mark.slow
 def test_notebook_runs_from_top_to_bottom_and_shows_its_figures(tmp_path, monkeypatch):
+    """With less training than a reader has it do, and for fewer images."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     book = nbformat.read(NOTEBOOK, as_version=4)
+    for name, value in FEWER.items():
+        number = re.compile(rf'(?<="{name}": )\d+')
+        assert any(number.search(cell.source) for cell in book.cells), name
+        for cell in book.cells:
+            cell.source = number.sub(value, cell.source)
     NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     shown = [
         output for cell in book.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
@@ -39,6 +48,7 @@ def test_notebook_is_kept_without_outputs():
         assert cell.get("execution_count") is None
 
 
+@pytest.mark.slow
 def test_manual_builds_without_a_warning(tmp_path):
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None:
         pytest.skip("mkdocs is not installed; make docs does that, and builds the manual too")

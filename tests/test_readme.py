@@ -43,7 +43,7 @@ QUICK = {
         "warmup": 0,
     },
     "bank": {"count": 120, "components": 8},
-    "completion": {"drawn": 40, "kept": 10},
+    "completion": {"drawn": 40, "kept": 10, "prior": 10},
     "design": {"images": 4, "stride": 8},
 }
 """Fields that make a built-in recipe small."""
@@ -125,7 +125,8 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_every_command_and_example_of_the_page_works(page, place, capsys):
     for language, title, text in blocks(page):
         if language == "bash":
