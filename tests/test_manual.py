@@ -11,16 +11,29 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from pydantic import BaseModel
+
+from nogs.recipes import Recipe
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 NOTEBOOK = ROOT / "examples" / "tour.ipynb"
+FEWER = {"iterations": "40", "validate_every": "20", "count": "1000", "annotated": "12"}
+"""Numbers of the notebook, as small as it works with."""
 PAGES = sorted(DOCS.rglob("*.md"))
+FILES = (".csv", ".html", ".json", ".jsonl", ".md", ".npy", ".safetensors", ".yaml", ".zip")
 
 
+@pytest.mark.slow
 def test_notebook_runs_from_top_to_bottom_and_shows_its_figures(tmp_path, monkeypatch):
+    """With less training than a reader has it do, and for fewer images."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     book = nbformat.read(NOTEBOOK, as_version=4)
+    for name, value in FEWER.items():
+        number = re.compile(rf'(?<="{name}": )\d+')
+        assert any(number.search(cell.source) for cell in book.cells), name
+        for cell in book.cells:
+            cell.source = number.sub(value, cell.source)
     NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     shown = [
         output for cell in book.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
@@ -35,6 +48,7 @@ def test_notebook_is_kept_without_outputs():
         assert cell.get("execution_count") is None
 
 
+@pytest.mark.slow
 def test_manual_builds_without_a_warning(tmp_path):
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None:
         pytest.skip("mkdocs is not installed; make docs does that, and builds the manual too")
@@ -56,6 +70,25 @@ def test_manual_builds_without_a_warning(tmp_path):
 def test_every_python_name_exists(page):
     for name in set(re.findall(r"`(nogs(?:\.\w+)+)|#(nogs(?:\.\w+)+)\)|^::: (nogs(?:\.\w+)+)", page.read_text(), re.M)):
         resolve("".join(name))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+def test_every_field_of_a_recipe_that_is_named_exists(page):
+    """As `attention.iterations`; names of the code are written so too, and those of files."""
+    for name in set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", page.read_text())):
+        part, *fields = name.split(".")
+        if part in Recipe.model_fields and f".{fields[-1]}" not in FILES and not is_field(Recipe, [part, *fields]):
+            resolve(f"nogs.{name}")
+
+
+def is_field(model: type[BaseModel], path: list[str]) -> bool:
+    """Whether a path of names leads from a recipe to one of its fields."""
+    for name in path:
+        field = getattr(model, "model_fields", {}).get(name)
+        if field is None:
+            return False
+        model = field.annotation
+    return True
 
 
 def resolve(name: str) -> object:

@@ -5,6 +5,7 @@ The built-in recipes are made small for it, and so are the numbers of iterations
 """
 
 import contextlib
+import functools
 import importlib
 import io
 import os
@@ -42,7 +43,7 @@ QUICK = {
         "warmup": 0,
     },
     "bank": {"count": 120, "components": 8},
-    "completion": {"drawn": 40, "kept": 10},
+    "completion": {"drawn": 40, "kept": 10, "prior": 10},
     "design": {"images": 4, "stride": 8},
 }
 """Fields that make a built-in recipe small."""
@@ -122,7 +123,8 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_every_command_and_example_of_the_page_works(page, place, capsys):
     for language, title, text in blocks(page):
         if language == "bash":
@@ -166,32 +168,62 @@ def test_every_make_target_that_is_named_exists(page):
         assert target in targets
 
 
-@pytest.fixture(scope="module")
-def flags():
-    """Every flag of every command, as its help tells."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        for command in COMMANDS:
-            main([*command.split(), "--help"])
-            main([*command.split(), "--help-all"])
-            main([*command.split(), "digits", "--help-all"])
-    return set(re.findall(r"--[a-z][a-z.-]*[a-z]", out.getvalue()))
+def snippets(page):
+    """All code that a page shows: commands of its shell blocks, lines of its indented blocks, and inline code."""
+    text = page.read_text()
+    for language, _, block in blocks(page):
+        if language == "bash":
+            yield from map(shlex.join, commands(block))
+    text = FENCED.sub("", text)
+    for block in INDENTED.findall(text):
+        yield from (line.strip() for line in block.splitlines())
+    yield from (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", INDENTED.sub("\n\n", text)))
+
+
+def command_of(words):
+    """The command that begins a line of words after `nogs`, or None."""
+    return next((" ".join(words[:number]) for number in (2, 1) if " ".join(words[:number]) in COMMANDS), None)
+
+
+@functools.cache
+def takes(command, flag):
+    """Whether the command knows the flag: it refuses the first one that it does not know."""
+    if flag.startswith("--help"):
+        return command_says(*command.split(), flag)[0] == 0
+    return any(UNKNOWN in command_says(*command.split(), *first, flag, UNKNOWN)[1] for first in (["digits"], []))
+
+
+def command_says(*words):
+    """A command's exit code, and what it says to standard error."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        return main(words), said.getvalue()
+
+
+UNKNOWN = "--no-such-flag"
+
+
+def test_a_flag_that_no_command_has_is_found_out():
+    assert takes("train", "--attention.iterations")
+    assert not any(takes(command, "--attention.no-such-field") for command in COMMANDS)
+    assert not takes("report", "--attention.iterations")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_flag_that_is_named_exists(page, flags):
-    prose = FENCED.sub("", page.read_text())
-    for flag in re.findall(r"`(--[a-z][a-z.-]*)", prose):
-        assert flag in flags
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_that_is_named_exists(page):
-    first_words = {command.split()[0] for command in COMMANDS}
-    for words in re.findall(r"`nogs ([a-z][a-z ]*)", page.read_text()):
-        assert words.split()[0] in first_words
-        if words.split()[0] not in COMMANDS:
-            assert " ".join(words.split()[:2]) in COMMANDS
+def test_every_command_and_flag_that_is_named_exists(page):
+    """A flag behind a command is that command's; one by itself is some command's."""
+    for snippet in snippets(page):
+        if re.match(r"(\.venv/bin/)?nogs [a-z]", snippet):
+            words = snippet.split()[1:]
+            command = command_of(words)
+            assert command or (len(words) == 1 and any(name.split()[0] == words[0] for name in COMMANDS)), snippet
+            able = [command] if command else []
+        elif snippet.startswith("--"):
+            able = sorted(COMMANDS, key=lambda name: name != "run")  # which has most flags
+        else:
+            continue  # another program's, or none
+        for flag in re.findall(r"(?<!\S)--[a-z][a-z.-]*", snippet):
+            assert any(takes(command, flag) for command in able), f"{flag} in {snippet!r}"
 
 
 def test_the_table_of_commands_is_that_of_the_help():

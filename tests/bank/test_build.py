@@ -303,6 +303,7 @@ build_bank(task, config=config, folder=Path(sys.argv[1]), device="cpu")
 """
 
 
+@pytest.mark.slow
 def test_a_killed_build_goes_on_to_the_same_bank(task, tmp_path):
     """kill -9 after the first shards; then the build is finished here and compared with one that was never stopped."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"

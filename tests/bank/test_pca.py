@@ -87,6 +87,7 @@ def test_normalised_pixels_are_in_the_order_of_the_image(images, flat):
     assert np.allclose(normalise(images.pixels[:10], CENTRE, SCALE), flat[:10], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded_for_many_wide_images():
     """3,000 images of 49,152 numbers, 590 MB as float32, are fitted within 450 MB above the bare process."""
     program = """

@@ -154,6 +154,7 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
     assert main([*score, "--judge", str(place / "judge.safetensors")]) == 0
 
 
+@pytest.mark.slow
 def test_two_workers_leave_the_bytes_of_one(place, tmp_path):
     for workers in ("1", "2"):
         assert annotate(place, tmp_path / workers, "--workers", workers) == 0
@@ -161,6 +162,7 @@ def test_two_workers_leave_the_bytes_of_one(place, tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.slow
 def test_cross_fitted_posterior_annotates_the_same_bytes_with_one_and_two_workers(place, tmp_path, capsys):
     short = ["--posterior.iterations", "4", "--posterior.batch", "8", "--posterior.warmup", "0"]
     assert main(["posterior", "train", *arguments(place, tmp_path / "run"), *short, "--posterior.folds", "2"]) == 0
@@ -238,6 +240,7 @@ def test_posterior_that_knows_the_bank_by_heart_is_reported(place, tmp_path, cap
     np.testing.assert_array_equal(found.entropy_before, honest.entropy_before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_a_ray_cluster_leaves_the_bytes_of_one_process(place, tmp_path):
     both = ("--attribute", "Smiling", "Male")

@@ -32,6 +32,7 @@ def small(tmp_path, monkeypatch):
     return tmp_path / "runs" / "demo"
 
 
+@pytest.mark.slow
 def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeypatch):
     assert main(["demo"]) == 0
     told = capsys.readouterr().out
@@ -49,6 +50,7 @@ def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeyp
     assert "2 of 2 networks are trained already." in captured.err
 
 
+@pytest.mark.slow
 def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
     step = Trainer.step
 

@@ -63,6 +63,7 @@ def refused(argv, sentence, capsys):
     assert error.splitlines()[-1].startswith("nogs: error: ")
 
 
+@pytest.mark.slow
 def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     Image.fromarray(np.full((50, 31), 90, np.uint8)).save(pictures / "cat" / "grey.png")
     (pictures / "owl" / "broken.png").write_bytes(b"no picture")
@@ -209,6 +210,7 @@ def test_attributes_of_faces_each_have_sequences_and_networks(tmp_path, capsys, 
     assert capsys.readouterr().out.count("PS-NOGS ") == 2
 
 
+@pytest.mark.slow
 def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys, monkeypatch):
     (tmp_path / "few.yaml").write_text(
         "{base: digits, name: few, glimpses: 2, published: few, data: {count: 80, annotated: 5}, "
@@ -286,6 +288,7 @@ def test_birds_are_pretrained_with_the_heuristic_of_the_first_step(tmp_path, cap
     assert Path("run/attention/ps-nogs/seed-0/done.json").exists()
 
 
+@pytest.mark.slow
 def test_killed_run_goes_on_to_the_same_sequences(tmp_path):
     flags = ["--data.count", "80", "--posterior.batch", "16", "--posterior.warmup", "0"]
     flags += [*FEW, "--data.annotated", "12", "--no-estimate", "--until", "sequences"]

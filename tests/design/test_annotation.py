@@ -46,6 +46,7 @@ def test_annotation_is_a_valid_folder_of_sequences(expected):
     assert not (expected / "blocks").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "kills"), [(1, (0, 2)), (2, (1, 3))])
 def test_killed_annotation_goes_on_to_the_same_bytes(expected, tmp_path, workers, kills):
     """Killed at a random moment after so many of the seven blocks are there."""
@@ -68,6 +69,7 @@ def test_killed_annotation_goes_on_to_the_same_bytes(expected, tmp_path, workers
     assert same(tmp_path / "run", expected)
 
 
+@pytest.mark.slow
 def test_two_workers_leave_the_same_bytes(expected, tmp_path):
     run(tmp_path, workers=2)
     assert same(tmp_path, expected)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=
 SCRIPT = Path(__file__).parents[1] / "annotate_world.py"
 
 
+@pytest.mark.slow
 def test_a_removed_nodes_images_are_redone_to_the_same_bytes(tmp_path):
     run(tmp_path / "local")
     diary, out = tmp_path / "diary", tmp_path / "run"

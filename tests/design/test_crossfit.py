@@ -72,6 +72,7 @@ def slowly(member, picture, pixels, location):
     return float(entropy(member.log_probabilities(picture[None], where))[0, 0])
 
 
+@pytest.mark.slow
 def test_every_completion_is_asked_of_the_network_that_has_not_seen_its_source(task, tools):
     rows = task.rows(task.splits["annotate"][:300:100])
     images, pixels = torch.from_numpy(task.images[rows]), task.grid.pixels[torch.tensor([[0, 4], [4, 2], [8, 1]])]

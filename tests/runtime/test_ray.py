@@ -50,6 +50,7 @@ def test_without_ray_the_sentence_says_what_to_install(monkeypatch):
         list(RayExecutor().map(square, [1]))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HERE, reason="Ray is not installed")
 def test_items_are_done_on_the_cluster_once_each_and_failures_are_told():
     with cluster.running() as nodes:
