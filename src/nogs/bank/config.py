@@ -50,7 +50,7 @@ class BankConfig(BaseModel):
 
     generator: GeneratorName = "training-images"
     """What makes the images: the task's training images (changed a little), a generator trained on them, the digits
-    renderer, StyleGAN or FineGAN with their public weights, a folder of pictures, an exported module, diffusers."""
+    renderer, StyleGAN or FineGAN with their public weights, a folder of pictures, an ONNX file, diffusers."""
     count: int = Field(100_000, ge=2)
     """Images in the bank."""
     keep: Literal["images", "seeds"] = "images"
@@ -68,7 +68,7 @@ class BankConfig(BaseModel):
     shift: int = Field(8, ge=0)
     """training-images: largest shift of a changed copy in px; 0 for pictures that are aligned, such as faces."""
     latent: int = Field(512, ge=1)
-    """exported: numbers that the module takes, drawn from N(0, 1); it gives [n, 3, H, W] in -1..1."""
+    """exported: numbers that the ONNX file takes, drawn from N(0, 1); it gives [n, 3, H, W] in -1..1."""
     trained: TrainedConfig = TrainedConfig()
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ class BuildArgs(TaskArgs):
     out: Run
     """Folder of the run; the bank goes to RUN/bank, and one that was begun goes on."""
     source: OptionalPath = None
-    """File or folder of the generator: public weights, an exported module, pictures, or one trained before."""
+    """File or folder of the generator: public weights, an ONNX file, pictures, or one trained before."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 

@@ -23,7 +23,7 @@ __all__ = ["Generator", "make_generator"]
 _NEEDS = {
     "stylegan": "its public weights",
     "finegan": "its public weights",
-    "exported": "the exported module",
+    "exported": "the .onnx file",
     "diffusers": "the pipeline's folder",
     "folder": "a folder of pictures",
     "trained": "the trained generator",
