@@ -424,3 +424,9 @@ def test_diffusers_is_an_extra(task, tmp_path):
             make_generator(BankConfig(generator="diffusers"), task=task, source=tmp_path)
     else:
         pytest.skip("diffusers is installed")
+
+
+def test_a_pipe_among_the_pictures_of_a_folder_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(InputError, match=r"pipe\.png can't be read as a picture \(not a regular file\)"):
+        Folder(tmp_path, image_size=8).generate(np.arange(1), seed=0)

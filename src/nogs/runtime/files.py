@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nogs.runtime.errors import InputError
+from nogs.runtime.reading import read_regular
 
 if TYPE_CHECKING:  # a command's help should not wait for torch
     import numpy as np
@@ -33,6 +34,9 @@ __all__ = [
     "write_text",
     "write_yaml",
 ]
+
+_MOST_TEXT = 2**30
+"""Bytes of a text file; a larger one is not read."""
 
 
 @contextmanager
@@ -77,7 +81,7 @@ def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
 def read_text(path: str | Path) -> str:
     """The UTF-8 text of a file."""
     try:
-        return Path(path).read_bytes().decode()
+        return read_regular(path, most=_MOST_TEXT).decode()
     except OSError as error:
         raise InputError(_unreadable(path, error)) from error
     except UnicodeDecodeError as error:
