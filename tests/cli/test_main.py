@@ -151,13 +151,14 @@ def test_reader_that_leaves_early_is_no_error():
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["run", "digits", "--out", ""], "--out is empty; give it a value."),
+        (["bank", "verify", "--out", ""], "--out is empty; give it a value."),
         (["data", "inspect", "folder", "--data=", "--out", "x"], "--data is empty; give it a value."),
         (["predict", "run", ""], "An argument is empty; give it a value."),
         (["predict", "run", "p\udcff.png"], r"The argument p\udcff.png is not UTF-8; rename the file or folder."),
     ],
 )
-def test_an_argument_that_no_command_can_take_is_refused(argv, sentence, capsys):
+def test_an_argument_that_no_command_can_take_is_refused(argv, sentence, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     assert main(argv) == 2
     assert capsys.readouterr().err == f"nogs: error: {sentence}\n"
 

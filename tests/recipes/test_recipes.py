@@ -77,6 +77,19 @@ def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path):
         ),
         ("base: [cub]\n", "base is ['cub'] (did you mean 'cub'?); it must be digits, celeba-hq, cub or folder."),
         ("a: [", "is not valid YAML"),
+        ("seed: 1\nseed: 2\n", "is not valid YAML (line 2, column 1: the key 'seed' a second time); mend it."),
+        ("base: cub\ndata: {glimpse: 8, glimpse: 9}\n", "(line 2, column 20: the key 'glimpse' a second time)"),
+        ("seed: 2001-13-45\n", "seed must be a whole number, not '2001-13-45'"),
+        ("seed: !!timestamp 2001-13-45\n", "(line 1, column 7: this can't be read as timestamp); mend it."),
+        ("seed: !!float abc\n", "(line 1, column 7: this can't be read as float); mend it."),
+        ("seed: !!int ''\n", "(line 1, column 7: this can't be read as int); mend it."),
+        ("seed: !!bool abc\n", "(line 1, column 7: this can't be read as bool); mend it."),
+        ("seed: " + "7" * 5000, "(line 1, column 7: this can't be read as int); mend it."),
+        ("seed: " + "7" * 4000, "seed is beyond ±9,223,372,036,854,775,807; give a smaller number."),
+        ("seed: " + "[" * 3000, "is not valid YAML (brackets in brackets without end); mend it."),
+        ("seed: " + "[" * 3000 + "]" * 3000, "is not valid YAML (brackets in brackets without end); mend it."),
+        ("a: &a [1, 1]\nb: &b [*a, *a]\n", "(line 2, column 8: a value by its alias; write it out); mend it."),
+        ("x" * 1_100_000, "has 1,100,000 characters, more than a recipe needs; give at most 1,048,576."),
         (
             "base: digits\ndata: {glimpse: 80}\n",
             "has a mistake: A glimpse of 80 px does not fit into an image of 48 x 48 px",
@@ -90,6 +103,11 @@ def test_mistake_in_a_file_is_one_sentence(tmp_path, text, sentence):
     assert str(error.value).startswith(str(path))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_a_date_is_a_name(tmp_path):
+    assert recipe(write(tmp_path, "base: digits\nname: 2026-01-31\n")).name == "2026-01-31"
 
 
 def test_unknown_recipe_names_the_closest():

@@ -16,6 +16,7 @@ from nogs.data.config import DataConfig
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import write_yaml
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recipe", "validated"]
 
+_LARGEST = 2**63 - 1
+"""What seeds and counts are computed with."""
 _WORDS = {"Input should": "must", "greater than or equal to": "at least", "less than or equal to": "at most"}
 
 
@@ -97,6 +100,9 @@ class Recipe(BaseModel):
 
 def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], str] = str) -> Recipe:
     """The recipe with these values; all mistakes are named at once, each field as `spell` writes its dotted name."""
+    for name, value in dotted(values).items():
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise InputError(f"{source} has a mistake: {spell(name)} is beyond ±{_LARGEST:,}; give a smaller number.")
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
@@ -108,7 +114,7 @@ def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], 
 def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
     place = mistake["loc"]
     name = spell(".".join(str(part) for part in place))
-    message, given = mistake["msg"], mistake["input"]
+    message, given = mistake["msg"], _short(mistake["input"])
     match mistake["type"]:
         case "missing":
             return f"{name} is missing"
@@ -120,14 +126,20 @@ def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
             text = str(mistake["ctx"]["error"]).rstrip(".")
             return f"{name}: {text}" if len(place) > 1 else text
         case "model_type" | "model_attributes_type":
-            return f"{name or 'the file'} must be a mapping of fields, not {given!r}"
+            return f"{name or 'the file'} must be a mapping of fields, not {given}"
         case "int_parsing" | "int_type" | "int_from_float":
             message = "must be a whole number"
         case "float_parsing" | "float_type":
             message = "must be a number"
     for pydantic_says, we_say in _WORDS.items():
         message = message.replace(pydantic_says, we_say)
-    return f"{name} {message}, not {given!r}"
+    return f"{name} {message}, not {given}"
+
+
+def _short(value: Any) -> str:
+    """A value as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _fields(place: tuple[int | str, ...]) -> list[str]:

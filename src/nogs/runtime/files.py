@@ -37,6 +37,7 @@ __all__ = [
 
 _MOST_TEXT = 2**30
 """Bytes of a text file; a larger one is not read."""
+_MOST_YAML = 2**20
 
 
 @contextmanager
@@ -115,8 +116,13 @@ def read_yaml(path: str | Path) -> Any:
     """The value of a YAML file (plain values only: no tag runs code)."""
     import yaml
 
+    from nogs.runtime.strict_yaml import parse
+
+    text = read_text(path)
+    if len(text) > _MOST_YAML:
+        raise InputError(f"{path} has {len(text):,} characters, more than a recipe needs; give at most {_MOST_YAML:,}.")
     try:
-        return yaml.safe_load(read_text(path))
+        return parse(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
