@@ -1,7 +1,10 @@
-import pytest
-from pydantic import ValidationError
+import math
+from functools import reduce
 
-from nogs.recipes import Recipe, names, recipe
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from nogs.recipes import Recipe, names, recipe, validated
 from nogs.runtime.errors import InputError
 
 
@@ -122,3 +125,47 @@ def test_unknown_recipe_names_the_closest():
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nothing\.yaml"):
         recipe(tmp_path / "nothing.yaml")
+
+
+def float_fields(model, prefix=""):
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from float_fields(field.annotation, f"{prefix}{name}.")
+        elif "float" in str(field.annotation):
+            yield prefix + name
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_no_field_takes_a_number_that_is_none(value):
+    names = list(float_fields(Recipe))
+    assert len(names) > 10
+    for name in names:
+        values = recipe("digits").model_dump()
+        *above, last = name.split(".")
+        part = reduce(dict.__getitem__, above, values)
+        part[last] = [value] * len(part[last]) if isinstance(part[last], tuple) else value
+        with pytest.raises(InputError, match=rf"has a mistake: {name} must be .*, not {value}"):
+            validated(values, source="It")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("base: digits\nbank: {pixel_std: [0, 0, 0]}", "bank.pixel_std must be greater than 0, not 0."),
+        ("base: digits\nbank: {pixel_std: [.nan, 1, 1]}", "bank.pixel_std must be a finite number, not nan."),
+        ("base: digits\nbank: {count: 100000000000}", "bank.count must be at most 100000000, not 100000000000."),
+        ("base: digits\ncompletion: {temperatures: [0]}", "completion.temperatures must be greater than 0, not 0."),
+        ("base: digits\ncompletion: {temperatures: [-1]}", "completion.temperatures must be greater than 0, not -1."),
+        ("base: digits\ndata: {count: 100000000000}", "data.count must be at most 10000000, not 100000000000."),
+        (
+            "base: folder\nbank: {generator: digits}",
+            "bank.generator is digits, which draws images of the task digits, but the data is folder; choose another, "
+            "such as training-images.",
+        ),
+    ],
+)
+def test_a_value_that_would_fail_later_is_refused_at_once(tmp_path, text, sentence):
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        recipe(path)
+    assert str(error.value) == f"{path} has a mistake: {sentence}"

@@ -33,7 +33,7 @@ _WORDS = {"Input should": "must", "greater than or equal to": "at least", "less 
 class Recipe(BaseModel):
     """Everything that decides an experiment's outcome. Where its files lie is said on the command line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, description="Name of the experiment, in reports and messages.")
     seed: int = Field(default=0, ge=0, description="Seed of the random streams of training and annotation.")
@@ -55,6 +55,11 @@ class Recipe(BaseModel):
             "posterior.augment.move": self.posterior.augment.move,
             "attention.pretrain_augment.move": self.attention.pretrain_augment.move,
         }
+        if self.bank.generator == "digits" and self.data.kind != "digits":
+            raise ValueError(
+                f"bank.generator is digits, which draws images of the task digits, but the data is {self.data.kind}; "
+                "choose another, such as training-images."
+            )
         for name, move in moves.items():
             if move >= self.data.image_size:
                 raise ValueError(
@@ -113,7 +118,7 @@ def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], 
 
 def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
     place = mistake["loc"]
-    name = spell(".".join(str(part) for part in place))
+    name = spell(".".join(part for part in place if isinstance(part, str)))  # of a tuple, without the item's number
     message, given = mistake["msg"], _short(mistake["input"])
     match mistake["type"]:
         case "missing":
