@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -11,11 +11,6 @@ __all__ = ["parse"]
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader without dates, aliases (which can stand for a value of any size) and keys given twice."""
-
-    yaml_implicit_resolvers: ClassVar = {
-        first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
@@ -36,6 +31,12 @@ class _Loader(yaml.SafeLoader):
                 raise _problem(f"the key {str(key.value)[:60]!r} a second time", key)
             seen.add(mark)
         return super().construct_mapping(node, deep=deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def _problem(what: str, at: Any) -> yaml.MarkedYAMLError:
