@@ -430,3 +430,9 @@ def test_a_pipe_among_the_pictures_of_a_folder_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(InputError, match=r"pipe\.png can't be read as a picture \(not a regular file\)"):
         Folder(tmp_path, image_size=8).generate(np.arange(1), seed=0)
+
+
+def test_a_pipe_is_no_source(task, tmp_path):
+    os.mkfifo(tmp_path / "weights.pt")
+    with pytest.raises(InputError, match=r"weights\.pt is not a regular file; give --source its public weights"):
+        make_generator(BankConfig(generator="stylegan"), task=task, source=tmp_path / "weights.pt")

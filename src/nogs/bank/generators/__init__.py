@@ -60,6 +60,8 @@ def make_generator(
             raise InputError(f"The generator {config.generator!r} needs {_NEEDS[config.generator]}; give --source.")
         if not Path(source).exists():
             raise InputError(f"There is no {source}; give --source {_NEEDS[config.generator]}.")
+        if not (Path(source).is_file() or Path(source).is_dir()):  # a pipe or a device may never end
+            raise InputError(f"{source} is not a regular file; give --source {_NEEDS[config.generator]}.")
     match config.generator:
         case "training-images":
             from nogs.bank.generators.pictures import COLOUR, TrainingImages
