@@ -123,3 +123,12 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path, name: bytes) -> None
         pass
     with pytest.raises(InputError, match=r"The name of .* is not UTF-8; rename it\."):
         list(walk(tmp_path))
+
+
+def test_a_member_without_a_name_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "images-0.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("nameless", b"x")
+        archive.writestr("pics/0.png", b"x")
+    path.write_bytes(path.read_bytes().replace(b"nameless", bytes(8)))
+    assert list(tree(tmp_path).images("pics")) == ["pics/0.png"]

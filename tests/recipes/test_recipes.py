@@ -84,6 +84,8 @@ def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path):
         ("base: cub\ndata: {glimpse: 8, glimpse: 9}\n", "(line 2, column 20: the key 'glimpse' a second time)"),
         ("seed: 2001-13-45\n", "seed must be a whole number, not '2001-13-45'"),
         ("seed: !!timestamp 2001-13-45\n", "(line 1, column 7: this can't be read as timestamp); mend it."),
+        ("seed: !!timestamp abc\n", "(line 1, column 7: this can't be read as timestamp); mend it."),
+        ("seed: !!map abc\n", "(line 1, column 7: expected a mapping node, but found scalar); mend it."),
         ("seed: !!float abc\n", "(line 1, column 7: this can't be read as float); mend it."),
         ("seed: !!int ''\n", "(line 1, column 7: this can't be read as int); mend it."),
         ("seed: !!bool abc\n", "(line 1, column 7: this can't be read as bool); mend it."),

@@ -191,7 +191,7 @@ def _members(archive: Path, prefix: str) -> Iterator[Entry]:
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise InputError(f"{archive} is not a whole zip archive ({error}); get it again.") from error
     for info in infos:
-        if info.is_dir():
+        if not info.filename or info.is_dir():  # a damaged name may be empty, which is_dir does not expect
             continue
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise InputError(f"{archive} is encrypted or packed in an unusual way; unpack it beside the archive.")

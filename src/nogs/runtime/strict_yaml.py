@@ -20,12 +20,12 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep=deep)
-        except (ValueError, OverflowError, LookupError, TypeError) as error:  # !!float abc, a number of 5,000 digits
+        except (ValueError, LookupError, TypeError, AttributeError) as error:  # !!float abc, 5,000 digits
             raise _problem(f"this can't be read as {node.tag.rpartition(':')[2]}", node) from error
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen = set()
-        for key, _ in getattr(node, "value", ()):
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             mark = (key.tag, str(key.value))
             if mark in seen:
                 raise _problem(f"the key {str(key.value)[:60]!r} a second time", key)
@@ -49,3 +49,5 @@ def parse(text: str) -> Any:
         return yaml.load(text, _Loader)
     except RecursionError as error:
         raise yaml.YAMLError("brackets in brackets without end") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # PyYAML's own slips on odd text
+        raise yaml.YAMLError("a value can't be read") from error
