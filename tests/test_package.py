@@ -40,6 +40,8 @@ def pickling(source):
             given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
             if called == "torch.load" and given.get("weights_only") != "True":
                 found.append(f"{node.lineno}: torch.load without weights_only=True")
+            if called in ("torch.jit.load", "torch.export.load"):
+                found.append(f"{node.lineno}: {called}, which runs code of the file")
             if called == "torch.save":
                 found.append(f"{node.lineno}: torch.save")
             if given.get("allow_pickle", "False") != "False":
@@ -60,6 +62,8 @@ def test_no_pickle_is_read_or_written(path):
         ("torch.load(path)", "torch.load without weights_only=True"),
         ("torch.load(path, weights_only=False)", "torch.load without weights_only=True"),
         ("torch.save(x, path)", "torch.save"),
+        ("torch.jit.load(path)", "torch.jit.load, which runs code of the file"),
+        ("torch.export.load(path)", "torch.export.load, which runs code of the file"),
         ("np.load(path, allow_pickle=True)", "np.load with allow_pickle=True"),
         ("np.load(path, allow_pickle=flag)", "np.load with allow_pickle=flag"),
     ],

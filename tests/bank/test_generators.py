@@ -1,6 +1,5 @@
-import io
+import json
 import os
-import zipfile
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from torch.nn import functional as F
 
 from nogs.bank import BankConfig, make_generator
 from nogs.bank.generators import finegan, stylegan
-from nogs.bank.generators.exported import Exported
+from nogs.bank.generators.exported import Diffusers, Exported
 from nogs.bank.generators.finegan import FineGAN, FineGANNetwork
 from nogs.bank.generators.noise import image_keys, normal
 from nogs.bank.generators.pictures import Digits, Folder, TrainingImages
@@ -228,51 +227,142 @@ class Toy(nn.Module):
         return torch.tanh(z[:, :, None, None].expand(-1, 3, 8, 8))
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_exported_modules_make_images(tmp_path):
-    torch.jit.save(torch.jit.script(Toy()), str(tmp_path / "toy.ts"))
-    batch = torch.export.Dim("batch", min=2, max=4096)
-    exported = torch.export.export(Toy(), (torch.zeros(4, 3),), dynamic_shapes={"z": {0: batch}})
-    torch.export.save(exported, tmp_path / "toy.pt2")
-    outcomes = []
-    for name in ("toy.ts", "toy.pt2"):
-        made = Exported(tmp_path / name, latent=3, image_size=8, device=CPU)
-        images = made.generate(np.arange(5), seed=1)
-        assert images.shape == (5, 8, 8, 3)
-        assert images.dtype == torch.uint8
-        outcomes.append(images)
-    assert torch.equal(*outcomes)
+def onnx_file(path, *, batch="n", latent=3, nodes=None, weights=()):
+    """The network of `Toy`, or of other `nodes`, as an ONNX file."""
+    onnx = pytest.importorskip("onnx")
+    make, kind = onnx.helper, onnx.TensorProto.FLOAT
+    shape = onnx.numpy_helper.from_array(np.array([1, 1, 8, 8]), "shape")
+    axes = onnx.numpy_helper.from_array(np.array([2, 3]), "axes")
+    graph = make.make_graph(
+        nodes
+        or [
+            make.make_node("Unsqueeze", ["z", "axes"], ["high"]),
+            make.make_node("Expand", ["high", "shape"], ["wide"]),
+            make.make_node("Tanh", ["wide"], ["image"]),
+        ],
+        "toy",
+        [make.make_tensor_value_info("z", kind, [batch, latent])],
+        [make.make_tensor_value_info("image", kind, None)],
+        [shape, axes, *weights],
+    )
+    opset = [make.make_opsetid("", 18)]
+    path.write_bytes(make.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("batch", ["n", 1, 2, 64])
+def test_an_onnx_file_makes_images_whatever_its_own_batch(tmp_path, batch):
+    made = Exported(onnx_file(tmp_path / "toy.onnx", batch=batch), latent=3, image_size=8, device=CPU)
+    images = made.generate(np.arange(5), seed=1)
     keys = image_keys(np.arange(5), seed=1, purpose="exported", device=CPU)
-    expected = ((torch.tanh(normal(keys, 3)) + 1) * 127.5).round().byte()
-    assert torch.equal(outcomes[0][:, 0, 0], expected)
-    (tmp_path / "not.ts").write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"neither a module of torch\.export"):
-        Exported(tmp_path / "not.ts", latent=3, image_size=8, device=CPU)
+    expected = torch.tanh(normal(keys, 3)).double().add(1).mul(127.5).round().byte()
+    assert images.shape == (5, 8, 8, 3)
+    assert torch.equal(images, expected[:, None, None].expand(5, 8, 8, 3))
+    assert torch.equal(made.generate(np.array([4, 2]), seed=1), images[[4, 2]])
 
 
-class Trap:
-    """An object that, unpickled, leaves a file."""
+def test_fingerprint_of_an_onnx_file_is_its_content(tmp_path):
+    first = Exported(onnx_file(tmp_path / "a.onnx"), latent=3, image_size=8, device=CPU)
+    again = Exported(onnx_file(tmp_path / "b.onnx"), latent=3, image_size=8, device=CPU)
+    other = Exported(onnx_file(tmp_path / "c.onnx", batch=4), latent=3, image_size=8, device=CPU)
+    assert first.fingerprint == again.fingerprint != other.fingerprint
 
-    def __init__(self, path):
-        self.path = path
 
-    def __reduce__(self):
-        return open, (str(self.path), "w")
+def test_an_onnx_file_that_does_not_fit_is_refused_in_a_sentence(tmp_path):
+    def refused(sentence, path, latent=3):
+        with pytest.raises(InputError, match=sentence):
+            Exported(path, latent=latent, image_size=8, device=CPU).generate(np.arange(2), seed=0)
+
+    onnx = pytest.importorskip("onnx")
+    refused(
+        r"must take one float32 input \[n, 5\], but its inputs are z: .*--bank\.latent",
+        onnx_file(tmp_path / "a.onnx"),
+        5,
+    )
+    (tmp_path / "not.onnx").write_bytes(b"nothing")
+    refused(r"not\.onnx is not a whole ONNX network", tmp_path / "not.onnx")
+    flat = [onnx.helper.make_node("Tanh", ["z"], ["image"])]
+    refused(r"must give images \[n, 3, H, W\] .* of shape \(2, 3\)", onnx_file(tmp_path / "flat.onnx", nodes=flat))
+    os.mkfifo(tmp_path / "pipe.onnx")
+    refused(r"Cannot read .*pipe\.onnx \(not a regular file\)", tmp_path / "pipe.onnx")
+
+
+def test_an_onnx_file_reads_no_other_file(tmp_path, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    (tmp_path / "secret").write_bytes(np.ones(3, np.float32).tobytes())
+    monkeypatch.chdir(tmp_path)
+    for n, place in enumerate(["secret", f"../{tmp_path.name}/secret", str(tmp_path / "secret")]):
+        weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[3])
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value=place)
+        nodes = [onnx.helper.make_node("Add", ["z", "w"], ["image"])]
+        path = onnx_file(tmp_path / f"{n}.onnx", nodes=nodes, weights=[weight])
+        with pytest.raises(InputError, match=r"with its weights inside .*external_data=False"):
+            Exported(path, latent=3, image_size=8, device=CPU)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_exported_module_with_a_pickled_object_runs_nothing(tmp_path):
-    torch.export.save(torch.export.export(Toy(), (torch.zeros(4, 3),)), tmp_path / "toy.pt2")
-    poison = io.BytesIO()
-    torch.save((Trap(tmp_path / "sprung"),), poison)
-    with zipfile.ZipFile(tmp_path / "toy.pt2") as whole, zipfile.ZipFile(tmp_path / "trap.pt2", "w") as trap:
-        for entry in whole.namelist():
-            inside = poison.getvalue() if "sample_inputs" in entry else whole.read(entry)
-            trap.writestr(entry.replace("toy/", "trap/", 1), inside)
-    with pytest.raises(InputError, match=r"trap\.pt2 is neither a module of torch\.export"):
-        Exported(tmp_path / "trap.pt2", latent=3, image_size=8, device=CPU)
+@pytest.mark.parametrize("name", ["toy.pt2", "toy.ts", "toy.pt"])
+def test_files_that_can_run_code_are_not_opened(tmp_path, monkeypatch, name):
+    """Even a good one: torch.export.load evaluates expressions of the file before anything could be checked."""
+    if name == "toy.pt2":
+        torch.export.save(torch.export.export(Toy(), (torch.zeros(4, 3),)), tmp_path / name)
+    else:
+        torch.jit.save(torch.jit.script(Toy()), str(tmp_path / name))
+    for loader in (torch.export, torch.jit, torch):
+        monkeypatch.setattr(loader, "load", lambda *_, **__: pytest.fail("opened"))
+    with pytest.raises(InputError, match=rf"{name} is not an \.onnx file; .* can run code .* torch\.onnx\.export"):
+        Exported(tmp_path / name, latent=3, image_size=8, device=CPU)
+
+
+PARTS = {"unet": ["diffusers", "UNet2DModel"], "scheduler": ["diffusers", "DDPMScheduler"]}
+
+
+@pytest.mark.parametrize(
+    ("index", "code", "sentence"),
+    [
+        ({"_class_name": ["evil", "Evil"], **PARTS}, "evil.py", "must name one of diffusers' own pipelines"),
+        ({"_class_name": "DDPMPipeline", **PARTS}, "None.py", r"None\.py is Python code"),
+        ({"_class_name": "DDPMPipeline", **PARTS}, "unet/diffusers.py", r"diffusers\.py is Python code"),
+        ({"_class_name": "DDPMPipeline", "unet": ["evil", "Evil"]}, "unet/evil.py", r"unet is \['evil', 'Evil'\]"),
+        ({"_class_name": "DDPMPipeline", "unet": ["antigravity", "x"]}, None, "no other code"),
+        ({"_class_name": "DDPMPipeline", "unet": "xy"}, None, "unet is 'xy'"),
+        ({"_class_name": "DDPMPipeline", "unet": {"this": 1, "x": 2}}, None, "no other code"),
+        ([], None, "must name one of diffusers' own pipelines"),
+    ],
+)
+def test_a_diffusers_folder_with_code_is_refused_before_diffusers_sees_it(tmp_path, index, code, sentence):
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    if code is not None:
+        (tmp_path / code).write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")
+    with pytest.raises(InputError, match=sentence):
+        Diffusers(tmp_path, image_size=8, device=CPU)
     assert not (tmp_path / "sprung").exists()
-    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
+
+
+def small_pipeline():
+    diffusers = pytest.importorskip("diffusers")
+    torch.manual_seed(0)
+    blocks = {"down_block_types": ("DownBlock2D", "DownBlock2D"), "up_block_types": ("UpBlock2D", "UpBlock2D")}
+    unet = diffusers.UNet2DModel(
+        sample_size=8, block_out_channels=(32, 32), layers_per_block=1, norm_num_groups=8, **blocks
+    )
+    return diffusers.DDIMPipeline(unet, diffusers.DDIMScheduler(num_train_timesteps=50))
+
+
+def test_a_diffusers_pipeline_makes_images(tmp_path):
+    small_pipeline().save_pretrained(tmp_path, safe_serialization=True)
+    made = Diffusers(tmp_path, image_size=8, device=CPU)
+    images = made.generate(np.arange(2), seed=0)
+    assert images.shape == (2, 8, 8, 3)
+    assert not torch.equal(images[0], images[1])
+
+
+def test_a_diffusers_pipeline_with_pickled_weights_is_refused(tmp_path):
+    small_pipeline().save_pretrained(tmp_path, safe_serialization=False)
+    with pytest.raises(InputError, match="is not a diffusers pipeline with safetensors weights"):
+        Diffusers(tmp_path, image_size=8, device=CPU)
 
 
 def test_training_images_come_first_as_they_are_then_changed(task):
@@ -326,6 +416,7 @@ def test_a_generator_without_its_source_says_what_it_needs(task, tmp_path):
 
 
 def test_diffusers_is_an_extra(task, tmp_path):
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "DDPMPipeline", **PARTS}))
     try:
         import diffusers  # noqa: F401
     except ImportError:
@@ -333,3 +424,15 @@ def test_diffusers_is_an_extra(task, tmp_path):
             make_generator(BankConfig(generator="diffusers"), task=task, source=tmp_path)
     else:
         pytest.skip("diffusers is installed")
+
+
+def test_a_pipe_among_the_pictures_of_a_folder_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(InputError, match=r"pipe\.png can't be read as a picture \(not a regular file\)"):
+        Folder(tmp_path, image_size=8).generate(np.arange(1), seed=0)
+
+
+def test_a_pipe_is_no_source(task, tmp_path):
+    os.mkfifo(tmp_path / "weights.pt")
+    with pytest.raises(InputError, match=r"weights\.pt is not a regular file; give --source its public weights"):
+        make_generator(BankConfig(generator="stylegan"), task=task, source=tmp_path / "weights.pt")

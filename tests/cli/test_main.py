@@ -1,3 +1,4 @@
+import io
 import os
 import subprocess
 import sys
@@ -166,3 +167,56 @@ def test_reader_that_leaves_early_is_no_error():
     done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 141
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["bank", "verify", "--out", ""], "--out is empty; give it a value."),
+        (["data", "inspect", "folder", "--data=", "--out", "x"], "--data is empty; give it a value."),
+        (["predict", "run", ""], "An argument is empty; give it a value."),
+        (["predict", "run", "p\udcff.png"], r"The argument p\udcff.png is not UTF-8; rename the file or folder."),
+    ],
+)
+def test_an_argument_that_no_command_can_take_is_refused(argv, sentence, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    assert capsys.readouterr().err == f"nogs: error: {sentence}\n"
+
+
+HOSTILE = "cat\x1b]0;owned\x07\x1b[2J\x9b31m\u202ekcats\udcff\r"
+
+
+def test_nothing_that_is_printed_can_command_the_terminal(command, capsys):
+    def show(_):
+        print(HOSTILE)
+        progress.say(HOSTILE)
+        with progress.track(HOSTILE, total=1) as job:
+            job.advance(1, label=HOSTILE)
+        raise InputError(HOSTILE)
+
+    command(show)
+    assert main(["demo"]) == 2
+    out, err = capsys.readouterr()
+    assert out == r"cat\x1b]0;owned\x07\x1b[2J\x9b31m\u202ekcats\udcff\r" + "\n"
+    assert err.count(out.strip()) == 5  # say, two titles, one label, the error
+    assert all(letter.isprintable() or letter == "\n" for letter in err)
+
+
+def test_a_bar_shows_hostile_text_without_obeying_it(command, monkeypatch):
+    screen = type("Screen", (io.StringIO,), {"isatty": lambda self: True})()
+    monkeypatch.setattr(sys, "stderr", screen)
+
+    def show(_):
+        with progress.track(HOSTILE, total=1) as job:
+            job.advance(1, label=HOSTILE)
+            progress.say(HOSTILE)
+            print(HOSTILE, file=sys.stderr)
+
+    command(show)
+    assert main(["demo"]) == 0
+    written = screen.getvalue()
+    assert "\x1b[" in written  # of the bar itself
+    for part in ("\x1b]0", "\x07", "\x1b[2J", "\x9b", "\u202e", "\udcff"):
+        assert part not in written
+    assert r"owned\x07" in written

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from nogs.data import DataConfig
+from nogs.data import DataConfig, digits
 from nogs.data.digits import POOLS, _pool, load_digits_task, render_digits
 from nogs.runtime.errors import InputError
 
@@ -162,3 +162,9 @@ def test_impossible_configuration_is_refused(fields, sentence):
 def test_unknown_pool_is_our_mistake():
     with pytest.raises(ValueError, match="No pool 'tset'"):
         render([0], pool="tset")
+
+
+def test_more_images_than_the_memory_holds_are_refused(monkeypatch):
+    monkeypatch.setattr(digits, "physical_memory", lambda: 2**30)
+    with pytest.raises(InputError, match=r"9,000,000 digits of 64 px take 103 GiB, and this machine has 1 GiB"):
+        load_digits_task(config(count=9_000_000))

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -206,3 +207,29 @@ def test_no_picture_is_opened_for_the_catalogue(data: Path) -> None:
     for path in data.rglob("*.png"):
         path.write_bytes(b"not a picture")
     assert len(read_catalogue(CONFIG, data=data).ids) == 24
+
+
+def test_pipes_and_devices_are_named_as_unreadable_pictures(data: Path) -> None:
+    os.mkfifo(data / "cat" / "pipe.png")
+    (data / "dog" / "zero.png").symlink_to("/dev/zero")
+    refused(data, r"(?s)pipe\.png.*not a regular file.*zero\.png.*not a regular file")
+
+
+@pytest.mark.parametrize(
+    ("label", "sentence"),
+    [
+        ("x" * 140_000, r"Line 3 of .*labels\.csv can't be read \(field larger than field limit.*\); mend it\."),
+        ("7" * 5000, r"Line 3 of .*labels\.csv has a label of 5,000 characters; use at most 255\."),
+    ],
+)
+def test_a_label_that_no_one_can_read_is_refused_with_its_line(data: Path, label: str, sentence: str) -> None:
+    (data / "labels.csv").write_text(f"image,label\ncat/0.png,cat\ncat/1.png,{label}\n")
+    refused(data, sentence, labels="labels.csv")
+
+
+def test_names_of_numbers_are_in_order_however_long_they_are(data: Path) -> None:
+    labels = ["9", "10", "007", "8" * 200, "7" * 201, "a"]
+    lines = [f"cat/{n}.png,{label}" for n, label in enumerate(labels * 2)]
+    (data / "labels.csv").write_text("\n".join(["image,label", *lines]))
+    names = read_catalogue(CONFIG.model_copy(update={"labels": "labels.csv"}), data=data).space.names
+    assert names == ("007", "9", "10", "8" * 200, "7" * 201, "a")

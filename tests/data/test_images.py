@@ -2,7 +2,7 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from nogs.data.images import Preparation, box_square, decode
 
@@ -111,3 +111,10 @@ def test_float_picture_is_refused_with_its_mode() -> None:
     data = encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF")
     with pytest.raises(ValueError, match="its mode F can't be turned into RGB"):
         decode(data, Preparation(4))
+
+
+def test_a_file_that_other_programs_would_run_is_no_picture() -> None:
+    """Pillow hands EPS, whatever its name, to Ghostscript."""
+    drawn = encoded(Image.fromarray(noise(8, 8)), "EPS")
+    with pytest.raises(UnidentifiedImageError):
+        decode(drawn, Preparation(8))

@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,3 +99,10 @@ def test_sheet_is_the_same_for_the_same_seed():
 
 def test_one_training_image_makes_a_sheet():
     assert len(contact_sheet(task(number=5), count=1, glimpses=1).axes) == 3
+
+
+def test_names_of_classes_are_not_taken_for_tex():
+    made = task()
+    names = (r"$\frac$", "a$^$", *made.space.names[2:])
+    made = replace(made, space=LabelSpace("categorical", names))
+    contact_sheet(made, count=9, glimpses=2).savefig(io.BytesIO(), format="png")

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -86,3 +88,9 @@ def test_what_is_no_picture_is_named(tmp_path):
         read(np.zeros((24, 24, 3)))
     with pytest.raises(InputError, match=r"not uint8 of shape \(3, 24, 24\)"):
         read(noise(3, 24, 24))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(InputError, match=r"pipe\.png can't be read \(not a regular file\)"):
+        read(tmp_path / "pipe.png")

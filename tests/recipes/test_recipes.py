@@ -1,7 +1,10 @@
-import pytest
-from pydantic import ValidationError
+import math
+from functools import reduce
 
-from nogs.recipes import Recipe, names, recipe
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from nogs.recipes import Recipe, names, recipe, validated
 from nogs.runtime.errors import InputError
 
 
@@ -77,6 +80,21 @@ def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path):
         ),
         ("base: [cub]\n", "base is ['cub'] (did you mean 'cub'?); it must be digits, celeba-hq, cub or folder."),
         ("a: [", "is not valid YAML"),
+        ("seed: 1\nseed: 2\n", "is not valid YAML (line 2, column 1: the key 'seed' a second time); mend it."),
+        ("base: cub\ndata: {glimpse: 8, glimpse: 9}\n", "(line 2, column 20: the key 'glimpse' a second time)"),
+        ("seed: 2001-13-45\n", "seed must be a whole number, not '2001-13-45'"),
+        ("seed: !!timestamp 2001-13-45\n", "(line 1, column 7: this can't be read as timestamp); mend it."),
+        ("seed: !!timestamp abc\n", "(line 1, column 7: this can't be read as timestamp); mend it."),
+        ("seed: !!map abc\n", "(line 1, column 7: expected a mapping node, but found scalar); mend it."),
+        ("seed: !!float abc\n", "(line 1, column 7: this can't be read as float); mend it."),
+        ("seed: !!int ''\n", "(line 1, column 7: this can't be read as int); mend it."),
+        ("seed: !!bool abc\n", "(line 1, column 7: this can't be read as bool); mend it."),
+        ("seed: " + "7" * 5000, "(line 1, column 7: this can't be read as int); mend it."),
+        ("seed: " + "7" * 4000, "seed is beyond ±9,223,372,036,854,775,807; give a smaller number."),
+        ("seed: " + "[" * 3000, "is not valid YAML (brackets in brackets without end); mend it."),
+        ("seed: " + "[" * 3000 + "]" * 3000, "is not valid YAML (brackets in brackets without end); mend it."),
+        ("a: &a [1, 1]\nb: &b [*a, *a]\n", "(line 2, column 8: a value by its alias; write it out); mend it."),
+        ("x" * 1_100_000, "has 1,100,000 characters, more than a recipe needs; give at most 1,048,576."),
         (
             "base: digits\ndata: {glimpse: 80}\n",
             "has a mistake: A glimpse of 80 px does not fit into an image of 48 x 48 px",
@@ -90,6 +108,11 @@ def test_mistake_in_a_file_is_one_sentence(tmp_path, text, sentence):
     assert str(error.value).startswith(str(path))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_a_date_is_a_name(tmp_path):
+    assert recipe(write(tmp_path, "base: digits\nname: 2026-01-31\n")).name == "2026-01-31"
 
 
 def test_unknown_recipe_names_the_closest():
@@ -104,3 +127,47 @@ def test_unknown_recipe_names_the_closest():
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nothing\.yaml"):
         recipe(tmp_path / "nothing.yaml")
+
+
+def float_fields(model, prefix=""):
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from float_fields(field.annotation, f"{prefix}{name}.")
+        elif "float" in str(field.annotation):
+            yield prefix + name
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_no_field_takes_a_number_that_is_none(value):
+    names = list(float_fields(Recipe))
+    assert len(names) > 10
+    for name in names:
+        values = recipe("digits").model_dump()
+        *above, last = name.split(".")
+        part = reduce(dict.__getitem__, above, values)
+        part[last] = [value] * len(part[last]) if isinstance(part[last], tuple) else value
+        with pytest.raises(InputError, match=rf"has a mistake: {name} must be .*, not {value}"):
+            validated(values, source="It")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("base: digits\nbank: {pixel_std: [0, 0, 0]}", "bank.pixel_std must be greater than 0, not 0."),
+        ("base: digits\nbank: {pixel_std: [.nan, 1, 1]}", "bank.pixel_std must be a finite number, not nan."),
+        ("base: digits\nbank: {count: 100000000000}", "bank.count must be at most 100000000, not 100000000000."),
+        ("base: digits\ncompletion: {temperatures: [0]}", "completion.temperatures must be greater than 0, not 0."),
+        ("base: digits\ncompletion: {temperatures: [-1]}", "completion.temperatures must be greater than 0, not -1."),
+        ("base: digits\ndata: {count: 100000000000}", "data.count must be at most 10000000, not 100000000000."),
+        (
+            "base: folder\nbank: {generator: digits}",
+            "bank.generator is digits, which draws images of the task digits, but the data is folder; choose another, "
+            "such as training-images.",
+        ),
+    ],
+)
+def test_a_value_that_would_fail_later_is_refused_at_once(tmp_path, text, sentence):
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        recipe(path)
+    assert str(error.value) == f"{path} has a mistake: {sentence}"

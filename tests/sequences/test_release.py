@@ -1,3 +1,4 @@
+import os
 import zipfile
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from nogs.glimpse import Grid
 from nogs.runtime import files
 from nogs.runtime.errors import InputError
 from nogs.sequences import CELEBA_ATTRIBUTES, load, read_release, save, write_release
+from nogs.sequences import release as release_module
 
 FACE = "147, 126\n92, 118\n76, 160\n147, 76\n181, 21\n"
 BIRD = "40, 48\n80, 32\n40, 64\n80, 72\n0, 96\ndata/birds/train/images/{}.png"
@@ -277,3 +279,31 @@ def test_an_export_removes_no_files_of_others(release, tmp_path):
     with pytest.raises(InputError, match=r"birds holds 'notes\.md', which is no file of the release; choose another"):
         write_release(birds, tmp_path / "out")
     assert (tmp_path / "out" / "birds" / "notes.md").read_text() == "mine"
+
+
+def test_a_zip_is_unpacked_only_as_far_as_the_release_could_reach(release, tmp_path, monkeypatch):
+    bomb = {**release, "celebhq/3/7.txt": " " * 50_000_000}
+    with pytest.raises(InputError, match=r"celebhq/3/7\.txt unpacks to more than 4,096 bytes"):
+        read_release(zipped(bomb, tmp_path / "bomb.zip"))
+    with pytest.raises(InputError, match=r"celebhq/3/7\.txt is no file of the release \(larger than 4,096 bytes\)"):
+        read_release(unpacked(bomb, tmp_path / "bomb"))
+    monkeypatch.setattr(release_module, "_MOST_IN_ALL", 500)
+    with pytest.raises(InputError, match=r"\.txt unpacks to more than 500 bytes in all"):
+        read_release(zipped({f"celebhq/0/{n}.txt": " " * 100 + FACE for n in range(50)}, tmp_path / "many.zip"))
+
+
+def test_an_unusual_packing_is_refused(release, tmp_path):
+    with zipfile.ZipFile(tmp_path / "r.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("celebhq/0/1.txt", FACE)
+    with pytest.raises(InputError, match=r"1\.txt is packed in an unusual way"):
+        read_release(tmp_path / "r.zip")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_pipe_is_not_waited_for(release, tmp_path, inside):
+    folder = unpacked(release, tmp_path / "r")
+    pipe = folder / "birds" / "9.txt" if inside else tmp_path / "r.zip"
+    pipe.parent.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="not a regular file"):
+        read_release(folder if inside else pipe)

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -189,3 +190,21 @@ def test_what_is_exported_is_imported(tmp_path_factory, ids, epe, seed):
     assert (again.locations == sequences.locations).all()
     assert again.steps().keys() == sequences.steps().keys()
     assert epe is None or (again.epe == sequences.epe).all()
+
+
+def test_cells_no_table_has_are_refused_with_their_line(tmp_path):
+    def refused(row, message):
+        (tmp_path / "t.csv").write_text(f"image,step,row,column\n{row}\n")
+        with pytest.raises(InputError, match=message) as error:
+            read_csv(tmp_path / "t.csv", task="cub", grid=Grid.cub())
+        assert len(str(error.value)) < 400
+
+    refused("a" * 140_000 + ",0,8,8", r"line 2: field larger than field limit")
+    refused("a," + "1" * 5000 + ",8,8", r"line 2: .*'step' must hold a number, but is '1{57}\.\.\.'")
+    refused("a,0," + "9" * 5000 + ",8", r"line 2: the column 'row' must hold a number")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(InputError, match=r"t\.csv can't be read \(not a regular file\)"):
+        read_csv(tmp_path / "t.csv", task="cub", grid=Grid.cub())

@@ -12,7 +12,7 @@ from nogs.data.augment import AugmentConfig
 class AttentionConfig(BaseModel):
     """Hard-attention network and its training; the defaults are the paper's for CelebA-HQ."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     embedder: Literal["paper", "release", "vgg"] = "paper"
     """Glimpse embedder: the paper's for CelebA-HQ, the network of the authors' code, or the paper's for CUB: the first

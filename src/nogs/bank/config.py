@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -10,6 +10,8 @@ SEED = 0
 """Of a bank's images and PCA: runs of several seeds share a bank."""
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+Positive = Annotated[float, Field(gt=0)]
 
 GeneratorName = Literal[
     "training-images", "trained", "digits", "stylegan", "finegan", "folder", "exported", "diffusers"
@@ -19,7 +21,7 @@ GeneratorName = Literal[
 class TrainedConfig(BaseModel):
     """The generator that is trained here: an autoencoder, and flow matching in its latent space."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     autoencoder_width: int = Field(64, ge=8)
     """Channels of the autoencoder at the image's own size; twice and four times as many further in."""
@@ -46,12 +48,12 @@ class TrainedConfig(BaseModel):
 class BankConfig(BaseModel):
     """The image bank; the defaults are made for a task of one's own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     generator: GeneratorName = "training-images"
     """What makes the images: the task's training images (changed a little), a generator trained on them, the digits
-    renderer, StyleGAN or FineGAN with their public weights, a folder of pictures, an exported module, diffusers."""
-    count: int = Field(100_000, ge=2)
+    renderer, StyleGAN or FineGAN with their public weights, a folder of pictures, an ONNX file, diffusers."""
+    count: int = Field(100_000, ge=2, le=10**8)
     """Images in the bank."""
     keep: Literal["images", "seeds"] = "images"
     """Keep the images on disk, or only their numbers, to be generated anew whenever they are needed."""
@@ -61,14 +63,14 @@ class BankConfig(BaseModel):
     """Principal components of a code."""
     pixel_mean: tuple[float, float, float] = IMAGENET_MEAN
     """Subtracted from pixels in [0, 1], by channel, before distances are taken."""
-    pixel_std: tuple[float, float, float] = IMAGENET_STD
+    pixel_std: tuple[Positive, Positive, Positive] = IMAGENET_STD
     """Then divided by; it gives v its meaning."""
     duplicate_rms: float = Field(4.0, ge=0)
     """A bank image this close (grey levels, root mean square of 16 x 16 means) to a held-out one is left out."""
     shift: int = Field(8, ge=0)
     """training-images: largest shift of a changed copy in px; 0 for pictures that are aligned, such as faces."""
     latent: int = Field(512, ge=1)
-    """exported: numbers that the module takes, drawn from N(0, 1); it gives [n, 3, H, W] in -1..1."""
+    """exported: numbers that the ONNX file takes, drawn from N(0, 1); it gives [n, 3, H, W] in -1..1."""
     trained: TrainedConfig = TrainedConfig()
 
     @model_validator(mode="after")

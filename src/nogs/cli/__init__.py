@@ -15,6 +15,7 @@ from importlib import import_module
 
 from nogs.runtime.errors import InputError
 from nogs.runtime.progress import silence
+from nogs.runtime.terminal import guarded
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "start": {
@@ -66,6 +67,11 @@ To see it work: nogs demo
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (by default the command line) names, and return its exit code."""
+    with guarded():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = [word for word in (sys.argv[1:] if argv is None else argv) if word != "--quiet"]
     silence("--quiet" in (sys.argv if argv is None else argv))
     if argv is None:
@@ -98,6 +104,7 @@ def _terminate(*_: object) -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    _check_values(arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
         return 0
@@ -116,6 +123,19 @@ def _dispatch(arguments: list[str]) -> int:
                 return int(ending.code or 0)
             return 0
     return _group(arguments)
+
+
+def _check_values(arguments: list[str]) -> None:
+    """Refuse what no command can take: an empty value, which as a path would be the current folder, and no text."""
+    for before, word in zip(["", *arguments], arguments):
+        flag, sign, value = word.partition("=")
+        if not word or (flag.startswith("--") and sign and not value):
+            name = flag if sign else before if before.startswith("-") else "An argument"
+            raise InputError(f"{name} is empty; give it a value.")
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"The argument {word} is not UTF-8; rename the file or folder.") from None
 
 
 def _group(arguments: list[str]) -> int:

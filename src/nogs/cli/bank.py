@@ -14,7 +14,7 @@ class BuildArgs(StageArgs):
 
     fields_shown = ("data.image_size", "bank.generator", "bank.count", "bank.components")
     generator_path: OptionalPath = None
-    """File or folder of the generator: public weights, an exported module, pictures, or one trained before."""
+    """File or folder of the generator: public weights, an ONNX file, pictures, or one trained before."""
 
 
 class VerifyArgs(Args):

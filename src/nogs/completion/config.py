@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class CompletionConfig(BaseModel):
     """Completion by retrieval; the defaults are the paper's for CelebA-HQ, with the release's values of v."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     drawn: int = Field(1000, ge=1)
     """K1: bank images drawn from the proposal, whose pixels are compared exactly."""
@@ -19,7 +19,7 @@ class CompletionConfig(BaseModel):
     prior: int = Field(1000, ge=1)
     """Images of the bank before anything is seen. The first location is chosen with them once for a whole task, and a
     mistake there is in all of its sequences."""
-    temperatures: tuple[float, ...] = Field((5.0, 10.0, 20.0, 40.0), min_length=1)
+    temperatures: tuple[Annotated[float, Field(gt=0)], ...] = (5.0, 10.0, 20.0, 40.0)
     """v after 1, 2, ... glimpses in log p = -(squared distance of normalised pixels) / v; the last one holds on."""
     proposal: Literal["schedule", "tuned"] = "schedule"
     """v of the proposal: the same, or searched so that its effective sample size is 0.8 to 1 times `drawn` (CUB)."""
@@ -40,6 +40,13 @@ class CompletionConfig(BaseModel):
     """How glimpses join: the product of their likelihoods; the release adds them up."""
     flipped_content: Literal["mirrored", "moved"] = "mirrored"
     """A flipped bank image in the proposal: mirrored; the release moves the patch and leaves its content as it was."""
+
+    @field_validator("temperatures")
+    @classmethod
+    def _some(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if not values:
+            raise ValueError("give at least one value")
+        return values
 
     def temperature(self, observed: int) -> float:
         """V after so many glimpses."""

@@ -25,7 +25,7 @@ def completion_sheet(
     completion: Completion, task: Task, ids: Sequence[str], pixels: Int64[torch.Tensor, "B T 2"], *, samples: int = 8
 ) -> Figure:
     """One row an image: the image with its glimpses, then the likeliest completions with their weights."""
-    from matplotlib.figure import Figure
+    from nogs.runtime.figures import Figure
 
     rows = task.rows(ids)
     images = torch.from_numpy(np.array(task.images[rows]))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nogs.runtime.errors import InputError
+from nogs.runtime.reading import read_regular, size
 
 __all__ = ["IMAGE_SUFFIXES", "OTHER_SUFFIXES", "Entry", "Tree", "by_stem", "hidden", "is_run", "walk"]
 
@@ -21,6 +22,8 @@ OTHER_SUFFIXES = (
     ".cr2", ".cr3", ".nef", ".arw", ".raw",
 )  # fmt: skip
 """Endings of pictures that are not read; a folder that has such files gets a note."""
+MOST = 2**28
+"""Bytes of a picture or of a text beside it, packed or not; larger ones are not read."""
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
@@ -41,10 +44,12 @@ class Entry(NamedTuple):
         return self.path if self.header < 0 else f"{self.path}:{self.name}"
 
     def read(self) -> bytes:
-        """The content; ValueError or OSError where the file or the member is damaged."""
+        """The content; ValueError or OSError where the file or the member is damaged, too large or no regular file."""
+        if self.header < 0:
+            return read_regular(self.path, most=MOST)
+        if max(self.size, self.packed) > MOST:
+            raise ValueError(f"larger than {size(MOST)}")
         with open(self.path, "rb") as file:
-            if self.header < 0:
-                return file.read()
             file.seek(self.header)
             # the local header's own lengths count: its extra field may differ from the central directory's
             magic, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
@@ -53,7 +58,8 @@ class Entry(NamedTuple):
             file.seek(name + extra, os.SEEK_CUR)
             data = file.read(self.packed)
         if self.method == zipfile.ZIP_DEFLATED:
-            data = zlib.decompress(data, -zlib.MAX_WBITS)
+            # the archive's directory says how large it becomes, and may lie: no more than that is unpacked
+            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
         if len(data) != self.size or zlib.crc32(data) != self.stamp:
             raise ValueError("its checksum in the archive is wrong")
         return data
@@ -146,12 +152,22 @@ def walk(
             if is_run(Path(child.path)):
                 continue
             if not child.is_symlink() or os.path.realpath(child.path) not in above:
+                _check_name(child.path)
                 yield from walk(folder / child.name, f"{prefix}{child.name}/", suffixes=suffixes, above=above)
         elif child.name.lower().endswith(suffixes):
+            _check_name(child.path)
             try:
                 yield _loose(prefix + child.name, child.path, child.stat())
             except OSError:
                 yield Entry(prefix + child.name, child.path, size=0, stamp=0)
+
+
+def _check_name(path: str) -> None:
+    """Refuse a name that is not text: it is an id or a label, and goes into files and onto pages."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"The name of {path} is not UTF-8; rename it.") from None
 
 
 def by_stem(entries: dict[str, Entry]) -> dict[str, Entry]:
@@ -172,10 +188,10 @@ def _members(archive: Path, prefix: str) -> Iterator[Entry]:
     try:
         with zipfile.ZipFile(archive) as opened:
             infos = opened.infolist()
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise InputError(f"{archive} is not a whole zip archive ({error}); get it again.") from error
     for info in infos:
-        if info.is_dir():
+        if not info.filename or info.is_dir():  # a damaged name may be empty, which is_dir does not expect
             continue
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise InputError(f"{archive} is encrypted or packed in an unusual way; unpack it beside the archive.")

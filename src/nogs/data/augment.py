@@ -18,7 +18,7 @@ __all__ = ["AugmentConfig"]
 class AugmentConfig(BaseModel):
     """How far training images are changed at most, anew each time they are seen; by default not at all."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     zoom: float = Field(0.0, ge=0, lt=1)
     """Relative change of size."""

@@ -21,7 +21,7 @@ from nogs.runtime.errors import InputError
 class DataConfig(BaseModel):
     """The data part of a recipe. Where the files lie is not part of it: that is an argument of `load_task`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: Literal["celeba-hq", "cub", "folder", "digits"] = Field(description="Which loader reads the data.")
     image_size: int = Field(ge=1, description="Side of the prepared square images, in pixels.")
@@ -55,7 +55,7 @@ class DataConfig(BaseModel):
         default="crop", description="folder: how a picture becomes square: centre crop, black borders, or stretched."
     )
 
-    count: int = Field(default=10_000, ge=1, description="digits: how many images are made.")
+    count: int = Field(default=10_000, ge=1, le=10**7, description="digits: how many images are made.")
     fragments: int = Field(default=8, ge=0, description="digits: fragments of other digits on each image.")
 
     @property

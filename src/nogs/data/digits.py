@@ -17,6 +17,7 @@ from jaxtyping import Float32, Int64, UInt8
 from nogs.data.task import LabelSpace, Task
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.memory import physical_memory
 from nogs.runtime.streams import numpy_stream
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ def load_digits_task(config: DataConfig) -> Task:
     """The task `digits`: `count` images with ids "0" .. "count - 1", split 80 / 10 / 10 by the last digit of the id."""
     if config.count < len(POOLS):
         raise InputError(f"data.count must be at least {len(POOLS)} so that no split is empty, but is {config.count}.")
+    memory, needed = physical_memory(), config.count * config.image_size**2 * 3
+    if memory is not None and needed > memory:
+        raise InputError(
+            f"{config.count:,} digits of {config.image_size} px take {needed / 2**30:,.0f} GiB, and this machine has "
+            f"{memory / 2**30:,.0f} GiB of memory; lower data.count or data.image_size."
+        )
     members = {pool: [n for n in range(config.count) if POOLS[n % 10] == pool] for pool in dict.fromkeys(POOLS)}
     if not 0 <= config.annotated <= len(members["annotate"]):
         raise InputError(

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from PIL import Image
 
 from nogs.data.archives import IMAGE_SUFFIXES, OTHER_SUFFIXES, Entry, hidden, is_run, walk
 from nogs.data.catalogue import Catalogue
 from nogs.data.config import DataConfig
-from nogs.data.images import Preparation
+from nogs.data.images import Preparation, open_picture
 from nogs.data.splits import stratified_splits
 from nogs.data.task import LabelSpace
 from nogs.runtime.errors import InputError
@@ -23,6 +22,8 @@ from nogs.runtime.files import read_text
 
 __all__ = ["LEAST", "Survey", "catalogue", "survey"]
 
+_LONGEST = 255
+"""Characters of a label, as of a folder's name."""
 LEAST = 40
 """Pictures below which there is nothing to learn from, split in five as they must be."""
 
@@ -63,7 +64,7 @@ def survey(config: DataConfig, *, data: Path, most: int = 256) -> Survey:
     sizes = []
     for place in chosen:
         try:
-            with Image.open(io.BytesIO(found.entries[place].read())) as picture:
+            with open_picture(found.entries[place].read()) as picture:
                 sizes.append(picture.size)
         except Exception:  # Pillow's readers raise many kinds on damaged files, which are named when they are decoded
             continue
@@ -178,7 +179,10 @@ def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[
     assert config.labels is not None
     path = data / config.labels
     reader = csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"), newline=""))
-    columns = reader.fieldnames or []
+    try:
+        columns, rows = reader.fieldnames or [], [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise InputError(f"Line {reader.line_num + 1} of {path} can't be read ({error}); mend it.") from error
     has_split = config.split_column in columns
     wanted = [config.image_column, config.label_column]
     if config.split_column != DataConfig.model_fields["split_column"].default:
@@ -192,12 +196,14 @@ def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[
     label: dict[str, str] = {}
     given: dict[str, str] = {}
     unknown: list[str] = []
-    for row in reader:
-        where = f"Line {reader.line_num} of {path}"
+    for line, row in rows:
+        where = f"Line {line} of {path}"
         id = (row[config.image_column] or "").strip().replace("\\", "/").removeprefix("./")
         name = (row[config.label_column] or "").strip()
         if not id or not name:
             raise InputError(f"{where} has no image or no label; fill both columns.")
+        if len(name) > _LONGEST:
+            raise InputError(f"{where} has a label of {len(name):,} characters; use at most {_LONGEST}.")
         if id in label:
             raise InputError(f"{where} names the image {id!r} a second time; keep one line an image.")
         if id not in entries:
@@ -219,6 +225,9 @@ def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[
     return label, given
 
 
-def _natural(text: str) -> tuple[int, int, str]:
-    """Numbers in their own order, before other names."""
-    return (0, int(text), text) if text.isdecimal() else (1, 0, text)
+def _natural(text: str) -> tuple[int, int, str, str]:
+    """Numbers in their own order, of any length, before other names."""
+    if not (text.isascii() and text.isdecimal()):
+        return 1, 0, text, text
+    digits = text.lstrip("0")
+    return 0, len(digits), digits, text

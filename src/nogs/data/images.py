@@ -17,10 +17,24 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from nogs.data.archives import Entry
 
-__all__ = ["Chunk", "Decoded", "Preparation", "box_square", "decode", "decode_chunk", "fitted", "reason"]
+__all__ = [
+    "Chunk",
+    "Decoded",
+    "Preparation",
+    "box_square",
+    "decode",
+    "decode_chunk",
+    "fitted",
+    "open_picture",
+    "reason",
+]
 
 VERSION = 1
 """Raised whenever the same file would give other pixels: older caches are then not used."""
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+"""Kinds of files that are decoded, whatever their ending says. Pillow would hand others, such as EPS, to programs that
+run what is in them."""
 
 _UPRIGHT = {  # by EXIF's orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -68,9 +82,14 @@ def box_square(box: Sequence[float], width: int, height: int) -> tuple[int, int,
     return max(0, column - half), max(0, row - half), min(width, column + half), min(height, row + half)
 
 
+def open_picture(data: bytes) -> Image.Image:
+    """A picture file, its header read; raises where it is none."""
+    return Image.open(io.BytesIO(data), formats=_FORMATS)
+
+
 def decode(data: bytes, how: Preparation, box: Sequence[float] | None = None) -> Decoded:
     """Pixels of a picture file, cropped to `box_square` if there is a box; raises where it can't be read."""
-    with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as opened:
+    with warnings.catch_warnings(), open_picture(data) as opened:
         warnings.simplefilter("ignore")  # odd metadata is not the user's concern as long as the pixels are whole
         opened.load()
         return fitted(opened, how, box)

@@ -59,7 +59,7 @@ def describe(task: Task) -> dict[str, Any]:
 
 def contact_sheet(task: Task, *, seed: int = 0, count: int = 25, glimpses: int = 5) -> Figure:
     """Random training images with their labels, and one of them large: its grid of locations and example glimpses."""
-    from matplotlib.figure import Figure
+    from nogs.runtime.figures import Figure
 
     rng = numpy_stream(seed, "contact sheet")
     train = task.rows("train")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class DesignConfig(BaseModel):
     """Where to look next (algorithm 1); how many completions there are is the completion's `kept`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     search: Literal["grid", "race", "coarse-to-fine", "bayesopt"] = "race"
     """Every location on every completion (the paper), or one of the cheaper ways to the same location."""

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from nogs.data.archives import MOST
 from nogs.data.images import Fit, Preparation, decode, fitted, reason
 from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
+from nogs.runtime.reading import read_regular
 
 
 class Picture(NamedTuple):
@@ -34,7 +36,7 @@ def read_picture(image: str | Path | Image.Image | npt.NDArray[np.uint8], *, gri
             f"The network's images are {grid.height} x {grid.width} px, not square; give an array of that size."
         )
     try:
-        decoded = decode(Path(image).read_bytes(), how) if isinstance(image, str | Path) else fitted(image, how)
+        decoded = decode(read_regular(image, most=MOST), how) if isinstance(image, str | Path) else fitted(image, how)
     except FileNotFoundError:
         raise InputError(f"There is no file {image}; check its path.") from None
     except Exception as error:  # Pillow's readers raise many kinds on damaged files; all mean: not this picture

@@ -12,7 +12,7 @@ from nogs.data.augment import AugmentConfig
 class PosteriorConfig(BaseModel):
     """The posterior and its training; schedule, batch and learning rate are the paper's by default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     kind: Literal["cnn", "tokens"] = "tokens"
     """The paper's masked CNN, or a transformer over tokens of the glimpses."""

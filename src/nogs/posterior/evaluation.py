@@ -95,7 +95,7 @@ def text_table(tables: dict[str, list[Row]]) -> str:
 
 def figure(tables: dict[str, list[Row]], *, title: str) -> Figure:
     """The measures against the number of glimpses, a line for each table."""
-    from matplotlib.figure import Figure
+    from nogs.runtime.figures import Figure
 
     drawn = Figure(figsize=(12, 3.2), layout="constrained")
     axes: Any = np.atleast_1d(drawn.subplots(1, len(MEASURES)))

@@ -16,17 +16,20 @@ from nogs.data.config import DataConfig
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import write_yaml
 
 __all__ = ["Recipe", "changed", "validated"]
 
+_LARGEST = 2**63 - 1
+"""What seeds and counts are computed with."""
 _WORDS = {"Input should": "must", "greater than or equal to": "at least", "less than or equal to": "at most"}
 
 
 class Recipe(BaseModel):
     """Everything that decides an experiment's outcome. Where its files lie is said on the command line."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, description="Name of the experiment, in reports and messages.")
     seed: int = Field(default=0, ge=0, description="Seed of the random streams of training and annotation.")
@@ -48,6 +51,11 @@ class Recipe(BaseModel):
             "posterior.augment.move": self.posterior.augment.move,
             "attention.pretrain_augment.move": self.attention.pretrain_augment.move,
         }
+        if self.bank.generator == "digits" and self.data.kind != "digits":
+            raise ValueError(
+                f"bank.generator is digits, which draws images of the task digits, but the data is {self.data.kind}; "
+                "choose another, such as training-images."
+            )
         for name, move in moves.items():
             if move >= self.data.image_size:
                 raise ValueError(
@@ -74,6 +82,9 @@ def changed(recipe: Recipe, fields: Mapping[str, Any], *, source: str | None = N
 
 def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], str] = str) -> Recipe:
     """The recipe with these values; all mistakes are named at once, each field as `spell` writes its dotted name."""
+    for name, value in dotted(values).items():
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise InputError(f"{source} has a mistake: {spell(name)} is beyond ±{_LARGEST:,}; give a smaller number.")
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
@@ -84,8 +95,8 @@ def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], 
 
 def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
     path = mistake["loc"]
-    name = spell(".".join(str(part) for part in path))
-    message, given = mistake["msg"], mistake["input"]
+    name = spell(".".join(part for part in path if isinstance(part, str)))  # of a tuple, without the item's number
+    message, given = mistake["msg"], _short(mistake["input"])
     match mistake["type"]:
         case "missing":
             return f"{name} is missing"
@@ -97,14 +108,20 @@ def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
             text = str(mistake["ctx"]["error"]).rstrip(".")
             return f"{name}: {text}" if len(path) > 1 else text
         case "model_type" | "model_attributes_type":
-            return f"{name or 'the file'} must be a mapping of fields, not {given!r}"
+            return f"{name or 'the file'} must be a mapping of fields, not {given}"
         case "int_parsing" | "int_type" | "int_from_float":
             message = "must be a whole number"
         case "float_parsing" | "float_type":
             message = "must be a number"
     for pydantic_says, we_say in _WORDS.items():
         message = message.replace(pydantic_says, we_say)
-    return f"{name} {message}, not {given!r}"
+    return f"{name} {message}, not {given}"
+
+
+def _short(value: Any) -> str:
+    """A value as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _fields(path: tuple[int | str, ...]) -> list[str]:

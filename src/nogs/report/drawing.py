@@ -52,7 +52,7 @@ def method_styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def new_figure(width: float, height: float, *, dpi: int = 120, **layout: Any) -> Figure:
     """A figure on white, laid out by constraints; pyplot and its global state stay out."""
-    from matplotlib.figure import Figure
+    from nogs.runtime.figures import Figure
 
     figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white")
     figure.set_layout_engine("constrained", **layout)

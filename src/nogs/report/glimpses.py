@@ -28,7 +28,7 @@ def glimpses_figure(
 
     `labels` names the network's classes.
     """
-    from matplotlib.figure import Figure
+    from nogs.runtime.figures import Figure
 
     count = min(count, len(task.splits[split]))
     columns = min(4, count)

@@ -19,7 +19,7 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
 
     With the `networks` that were compared, a bar goes from the least to the most over the seeds of each task.
     """
-    from matplotlib.figure import Figure
+    from nogs.runtime.figures import Figure
 
     methods, tasks, reference = list(comparison["methods"]), comparison["tasks"], comparison["reference"]
     order = sorted(tasks, key=lambda task: tasks[task].get(reference, {}).get("converged", 0.0))
@@ -56,7 +56,7 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
 
 def curves_figure(networks: Sequence[Learned]) -> Figure:
     """Validation NLL and accuracy over training, averaged over tasks; the band is the range over seeds."""
-    from matplotlib.figure import Figure
+    from nogs.runtime.figures import Figure
 
     figure = Figure(figsize=(10, 4.2), dpi=150, layout="constrained", facecolor="white")
     panels = figure.subplots(1, 2)

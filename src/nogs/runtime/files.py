@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nogs.runtime.errors import InputError
+from nogs.runtime.reading import read_regular
 
 if TYPE_CHECKING:  # a command's help should not wait for torch
     import numpy as np
@@ -33,6 +34,10 @@ __all__ = [
     "write_text",
     "write_yaml",
 ]
+
+_MOST_TEXT = 2**30
+"""Bytes of a text file; a larger one is not read."""
+_MOST_YAML = 2**20
 
 
 @contextmanager
@@ -77,7 +82,7 @@ def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
 def read_text(path: str | Path) -> str:
     """The UTF-8 text of a file."""
     try:
-        return Path(path).read_bytes().decode()
+        return read_regular(path, most=_MOST_TEXT).decode()
     except OSError as error:
         raise InputError(_unreadable(path, error)) from error
     except UnicodeDecodeError as error:
@@ -111,8 +116,13 @@ def read_yaml(path: str | Path) -> Any:
     """The value of a YAML file (plain values only: no tag runs code)."""
     import yaml
 
+    from nogs.runtime.strict_yaml import parse
+
+    text = read_text(path)
+    if len(text) > _MOST_YAML:
+        raise InputError(f"{path} has {len(text):,} characters, more than a recipe needs; give at most {_MOST_YAML:,}.")
     try:
-        return yaml.safe_load(read_text(path))
+        return parse(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

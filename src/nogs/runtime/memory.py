@@ -1,8 +1,9 @@
-"""Let the C allocator keep large freed blocks, so that a loop on the CPU does not pay for fresh pages at every step."""
+"""Memory: how much the machine has, and an allocator that keeps it, so that a loop does not pay for fresh pages."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of mallopt(3)
@@ -21,3 +22,11 @@ def keep_freed_memory(*, block: int = 1 << 28) -> bool:
     except (OSError, AttributeError):  # another C library, such as musl
         return False
     return bool(mallopt(_MMAP_THRESHOLD, min(block, 2**31 - 1))) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))
+
+
+def physical_memory() -> int | None:
+    """Bytes of the machine's memory; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from nogs.runtime.terminal import guarded, harmless, unguarded
+
 __all__ = ["Tracker", "say", "silence", "tell", "track"]
 
 _EVERY = 10.0  # seconds between two plain lines
@@ -25,7 +27,7 @@ class Tracker(Protocol):
 @contextmanager
 def track(title: str, *, total: int | None, unit: str = "it", start: int = 0) -> Iterator[Tracker]:
     """Show the progress of a job of `total` units (None: unknown), `start` of which were done before."""
-    if sys.stderr.isatty() and not _silent:
+    if unguarded(sys.stderr).isatty() and not _silent:
         yield from _bar(title, total, unit, start)
     else:
         lines = _Lines(title, total, unit, start)
@@ -42,6 +44,7 @@ def say(text: str) -> None:
     """One line to the user, above a bar if there is one."""
     if _silent:
         return
+    text = harmless(text)
     if _live:
         _live[-1].console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:
@@ -98,7 +101,7 @@ class _Bar:
 
     def advance(self, n: int = 1, **fields: Any) -> None:
         self.fields.update(fields)
-        shown = "  ".join(f"{name} {_short(value)}" for name, value in self.fields.items())
+        shown = harmless("  ".join(f"{name} {_short(value)}" for name, value in self.fields.items()))
         self.display.update(self.task, advance=n, shown=shown)
 
 
@@ -128,17 +131,17 @@ def _bar(title: str, total: int | None, unit: str, start: int) -> Iterator[Track
         Rate(),
         TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[shown]}", markup=False),
-        console=Console(stderr=True),
+        console=Console(file=unguarded(sys.stderr)),
         speed_estimate_period=120,
     )
-    task = display.add_task(title, total=total, completed=start, unit=unit, shown="")
+    task = display.add_task(harmless(title), total=total, completed=start, unit=unit, shown="")
     if outer:
         try:
             yield _Bar(display, task)
         finally:
             display.remove_task(task)
         return
-    with display:
+    with display, guarded():  # the display takes over both streams
         _live.append(display)
         try:
             yield _Bar(display, task)

@@ -24,6 +24,11 @@ def refuse(problems: Sequence[str], *, source: Path) -> None:
     raise InputError(f"{source} has {len(problems):,} problems:{listed}{more}")
 
 
+def short(text: str) -> str:
+    """What a file holds, quoted, and cut where it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
 def off_grid(grid: Grid, row: float, column: float, *, step: int) -> str:
     """Say that a location is not on the grid, and which one is nearest."""
     if max(abs(row), abs(column)) > _FAR:

@@ -22,7 +22,8 @@ import nogs
 from nogs.glimpse import Grid
 from nogs.runtime import files
 from nogs.runtime.errors import InputError
-from nogs.sequences.problems import off_grid, refuse
+from nogs.runtime.reading import read_regular, size
+from nogs.sequences.problems import off_grid, refuse, short
 from nogs.sequences.sequences import Sequences
 
 # fmt: off
@@ -42,6 +43,9 @@ GLIMPSES = 5
 CUB_IMAGES = 11_788
 SOURCE = "github.com/wsgharvey/ps-nogs, the release of Harvey, Teng and Wood, Near-Optimal Glimpse Sequences"
 LICENCE = "The release states no licence; ask its authors before passing these sequences on."
+
+_MOST, _MOST_IN_ALL = 2**12, 2**28
+"""Bytes of one of the release's files, and of all of them, unpacked: each holds six short lines."""
 
 _FILE = re.compile(r"(?:^|/)(?:celebhq/(?P<attribute>\d{1,9})|birds)/(?P<number>\d{1,9})\.txt$", re.ASCII)
 _NAME = re.compile(r"\d{1,9}\.txt", re.ASCII)
@@ -141,19 +145,40 @@ def _texts(source: Path) -> Iterator[tuple[re.Match[str], str, bytes]]:
             place = Path(folder).resolve().as_posix()
             for name in names:
                 if match := _FILE.search(f"{place}/{name}"):
-                    yield match, str(Path(folder, name)), Path(folder, name).read_bytes()
+                    yield match, str(Path(folder, name)), _content(Path(folder, name))
         return
     if not source.exists():
         raise InputError(f"There is no {source}; give the authors' zip or the folder that it unpacks to.")
-    name = ""
+    if not source.is_file():
+        raise InputError(f"{source} is not a regular file; give the authors' zip or the folder that it unpacks to.")
+    name, left = "", _MOST_IN_ALL
     try:
         with zipfile.ZipFile(source) as archive:
             for name in dict.fromkeys(archive.namelist()):  # of two with one name the last counts, as in unzip
                 if match := _FILE.search(name):
-                    yield match, f"{source}: {name}", archive.read(name)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+                    if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                        raise InputError(
+                            f"{source}: {name} is packed in an unusual way; unpack the zip, give the folder."
+                        )
+                    with archive.open(name) as member:
+                        data = member.read(_MOST + 1)  # what is unpacked counts, not what the directory says of it
+                    left -= len(data)
+                    if len(data) > _MOST or left < 0:
+                        most = size(_MOST) if len(data) > _MOST else f"{size(_MOST_IN_ALL)} in all"
+                        raise InputError(f"{source}: {name} unpacks to more than {most}; it is not of the release.")
+                    yield match, f"{source}: {name}", data
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError) as error:
         where = f"{source}: {name}" if name else source
         raise InputError(f"{where} can't be read as part of a zip file ({error}); download it again.") from None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_regular(path, most=_MOST)
+    except OSError as error:
+        raise InputError(f"{path} is no file of the release ({error.strerror}); remove it.") from error
 
 
 def _group(
@@ -210,7 +235,7 @@ def _file(
     for step, line in enumerate(lines[:GLIMPSES], 1):
         match = _LOCATION.fullmatch(line)
         if match is None:
-            wrong(step, f'expected "row, col", two whole numbers, but found {_short(line)}')
+            wrong(step, f'expected "row, col", two whole numbers, but found {short(line)}')
             return None, None
         row, column = int(match[1]), int(match[2])
         if row not in grid.rows or column not in grid.columns:
@@ -226,10 +251,6 @@ def _file(
         return locations, None
     picture = _PICTURE.fullmatch(lines[-1].strip())
     if picture is None or int(picture[1]) >= CUB_IMAGES:
-        wrong(expected, f"expected a picture's name, .../0.png to .../{CUB_IMAGES - 1}.png, not {_short(lines[-1])}")
+        wrong(expected, f"expected a picture's name, .../0.png to .../{CUB_IMAGES - 1}.png, not {short(lines[-1])}")
         return None, None
     return locations, str(int(picture[1]) + 1)
-
-
-def _short(line: str) -> str:
-    return repr(line if len(line) <= 60 else line[:57] + "...")

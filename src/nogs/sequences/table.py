@@ -18,8 +18,12 @@ from nogs.glimpse import Grid
 from nogs.runtime import files
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import file_digest
-from nogs.sequences.problems import off_grid, refuse
+from nogs.runtime.reading import read_regular
+from nogs.sequences.problems import off_grid, refuse, short
 from nogs.sequences.sequences import STEP_FIELDS, Sequences
+
+_MOST = 2**30
+"""Bytes of a table."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ def write_csv(sequences: Sequences, path: Path) -> None:
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of every row that is not blank, the heading first."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular(path, most=_MOST).decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"{path} can't be read ({error.strerror}); check the path.") from None
     except UnicodeDecodeError as error:
@@ -182,7 +186,7 @@ def _glimpses(
                 raise InputError(f"the column {names[0]!r} is empty")
             step, row, column, *numbers = (_number(cells[place], name) for place, name in zip(places[1:], names[1:]))
             if step != int(step) or step < 0:
-                raise InputError(f"the step must be a whole number of at least 0, but is {cells[places[1]]!r}")
+                raise InputError(f"the step must be a whole number of at least 0, but is {short(cells[places[1]])}")
             yield image, _Glimpse(line, int(step), row, column, tuple(numbers))
         except InputError as error:
             problems.append(f"{path}, line {line}: {error}.")
@@ -194,7 +198,7 @@ def _number(cell: str, name: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"the column {name!r} must hold a number, but is {cell!r}")
+        raise InputError(f"the column {name!r} must hold a number, but is {short(cell)}")
     return value
 
 

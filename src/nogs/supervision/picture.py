@@ -19,7 +19,7 @@ def heuristic_figure(
     epe: Float64[np.ndarray, " L"], grid: Grid, *, inverse_temperatures: Sequence[float] = (1.0, 5.0), title: str = ""
 ) -> Figure:
     """The map, and Eq. 17 for some inverse temperatures; axes are pixels of the glimpse's centre."""
-    from matplotlib.figure import Figure
+    from nogs.runtime.figures import Figure
 
     panels = 1 + len(inverse_temperatures)
     figure = Figure(figsize=(3.6 * panels, 3.4), dpi=150, layout="constrained", facecolor="white")

@@ -23,7 +23,7 @@ __all__ = ["Generator", "make_generator"]
 _NEEDS = {
     "stylegan": "its public weights",
     "finegan": "its public weights",
-    "exported": "the exported module",
+    "exported": "the .onnx file",
     "diffusers": "the pipeline's folder",
     "folder": "a folder of pictures",
     "trained": "the trained generator",
@@ -61,6 +61,8 @@ def make_generator(
             raise InputError(f"The generator {config.generator!r} needs {needs}; give --generator-path.")
         if not Path(source).exists():
             raise InputError(f"There is no {source}; give --generator-path {_NEEDS[config.generator]}.")
+        if not (Path(source).is_file() or Path(source).is_dir()):  # a pipe or a device may never end
+            raise InputError(f"{source} is not a regular file; give --generator-path {_NEEDS[config.generator]}.")
     match config.generator:
         case "training-images":
             from nogs.bank.generators.pictures import COLOUR, TrainingImages

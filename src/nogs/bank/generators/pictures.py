@@ -9,11 +9,13 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
+from nogs.data.archives import MOST
 from nogs.data.digits import render_digits
-from nogs.data.images import Preparation, decode
+from nogs.data.images import Preparation, decode, reason
 from nogs.data.task import Task
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import files_fingerprint, fingerprint
+from nogs.runtime.reading import read_regular
 from nogs.runtime.streams import numpy_stream
 
 __all__ = ["Digits", "Folder", "TrainingImages"]
@@ -117,7 +119,9 @@ class Folder:
         for n, number in enumerate(numbers):
             path = self.paths[int(number)]
             try:
-                images[n] = decode(path.read_bytes(), how).pixels
+                images[n] = decode(read_regular(path, most=MOST), how).pixels
             except Exception as error:  # Pillow's readers raise many kinds on damaged files
-                raise InputError(f"{path} can't be read as a picture ({error}); remove it from the folder.") from error
+                raise InputError(
+                    f"{path} can't be read as a picture ({reason(error)}); remove it from the folder."
+                ) from error
         return torch.from_numpy(images)
