@@ -38,7 +38,7 @@ class Exported:
         try:
             data = read_regular(self.path, most=_MOST)
         except OSError as error:
-            raise InputError(f"Cannot read {path} ({error.strerror}); check --source.") from error
+            raise InputError(f"Cannot read {path} ({error.strerror}); check --generator-path.") from error
         self._mark = fingerprint(data)
         self._session = _session(data, path=self.path, device=device)
         taken = self._session.get_inputs()
