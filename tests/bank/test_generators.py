@@ -434,5 +434,5 @@ def test_a_pipe_among_the_pictures_of_a_folder_is_not_waited_for(tmp_path):
 
 def test_a_pipe_is_no_source(task, tmp_path):
     os.mkfifo(tmp_path / "weights.pt")
-    with pytest.raises(InputError, match=r"weights\.pt is not a regular file; give --generator-path its public weights"):
+    with pytest.raises(InputError, match=r"weights\.pt is not a regular file; give --generator-path its"):
         make_generator(BankConfig(generator="stylegan"), task=task, source=tmp_path / "weights.pt")
