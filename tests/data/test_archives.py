@@ -132,3 +132,8 @@ def test_a_member_without_a_name_is_passed_over(tmp_path: Path) -> None:
         archive.writestr("pics/0.png", b"x")
     path.write_bytes(path.read_bytes().replace(b"nameless", bytes(8)))
     assert list(tree(tmp_path).images("pics")) == ["pics/0.png"]
+
+
+def test_a_pipe_is_no_archive(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "images-0.zip")
+    assert tree(tmp_path).images("pics") == {}

@@ -76,7 +76,8 @@ class Tree:
         self.folders = [folder for folder in folders if folder.is_dir()]
         self.prefix = prefix
         patterns = tuple(archives)
-        self.archives = [zip for folder in self.folders for p in patterns for zip in sorted(folder.glob(p))]
+        found = [zip for folder in self.folders for p in patterns for zip in sorted(folder.glob(p))]
+        self.archives = [zip for zip in found if zip.is_file()]
 
     @cached_property
     def members(self) -> dict[str, Entry]:
