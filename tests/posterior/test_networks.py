@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from nogs.data.task import LabelSpace
 from nogs.glimpse import Grid, cut, mask
@@ -12,6 +13,7 @@ from nogs.posterior.imagenet import MEAN, STD
 from nogs.posterior.labels import Head
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.queries import strata
+from nogs.posterior.stems import VGGStem
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_tensors
 
@@ -255,7 +257,7 @@ def test_backbone_by_name(backbone):
         ({"backbone": "squeezenet1_1"}, "does not end in a linear layer"),
         ({"backbone": "resnet18", "pooled": True}, "posterior.pooled is for backbones with features"),
         ({"kind": "tokens", "token": 3}, "posterior.token must divide the glimpse of 8 px, but is 3 px"),
-        ({"kind": "tokens", "stem": "vgg", "stem_layers": 10, "token": 4}, "make features 8 px apart"),
+        ({"kind": "tokens", "stem": "vgg", "stem_layers": 10, "token": 4}, "features 8 px apart"),
     ],
 )
 def test_network_that_cannot_be_is_refused_with_a_sentence(fields, sentence):
@@ -320,6 +322,19 @@ def test_strange_weights_are_refused_by_name(tmp_path, name, value, sentence):
         network.load(str(tmp_path / "w.safetensors"))
 
 
+def test_scaled_stem_sees_the_glimpse_as_pillow_enlarges_it():
+    plain = VGGStem(16, 16, layers=3)
+    scaled = VGGStem(8, 16, layers=3, scale=2)
+    scaled.load_state_dict(plain.state_dict())
+    glimpses = torch.randint(256, (2, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pictures = [Image.fromarray(glimpse.numpy()) for glimpse in glimpses]
+    large = np.stack([np.asarray(picture.resize((32, 32), Image.Resampling.BILINEAR)) for picture in pictures])
+    tokens = scaled(glimpses)
+    assert tokens.shape == (2, 4, 16)
+    assert torch.allclose(tokens, plain(torch.from_numpy(large)), atol=0.02)  # Pillow rounds to whole grey levels
+    assert not torch.allclose(tokens, plain(torch.from_numpy(large[:, ::-1].copy())), atol=0.02)
+
+
 def test_stem_starts_from_the_first_layers_of_a_vgg_file(tmp_path):
     network = Architecture(CONFIGS["vgg"], GRID, 3, HEAD).build()
     weights = {f"features.{n}.weight": torch.randn(s) for n, s in ((0, (64, 3, 3, 3)), (2, (64, 64, 3, 3)))}
@@ -340,6 +355,7 @@ from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.labels import Head
 from nogs.posterior.network import Architecture
 from nogs.posterior.queries import strata
+from nogs.posterior.stems import VGGStem
 
 torch.set_num_threads(1)
 grid, head = Grid.spaced(image=36, glimpse=8, spacing=4), Head(LabelSpace("categorical", ("a", "b")))

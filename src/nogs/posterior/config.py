@@ -31,6 +31,9 @@ class PosteriorConfig(BaseModel):
     """tokens: side of a token in pixels, which divides the glimpse; by default half a glimpse (four tokens each)."""
     stem: Literal["linear", "conv", "vgg"] = "linear"
     """tokens: how a glimpse becomes tokens: one matrix, a few convolutions, or VGG-16's first layers."""
+    stem_scale: int = Field(1, ge=1, le=4)
+    """tokens: the vgg stem sees the glimpse enlarged so many times. ImageNet's objects fill 224 px: features of a small
+    glimpse are better where its parts are as large as theirs."""
     stem_layers: int = Field(10, ge=1, le=13)
     """tokens: convolutions of the vgg stem."""
     width: int = Field(512, ge=8)

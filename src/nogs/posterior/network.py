@@ -32,6 +32,7 @@ _SHAPE_FIELDS = (
     "pooled",
     "token",
     "stem",
+    "stem_scale",
     "stem_layers",
     "width",
     "layers",

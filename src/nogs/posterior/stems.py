@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.imagenet import Normalise, load_into, read_weights
@@ -60,24 +61,27 @@ class ConvStem(nn.Module):
 
 
 class VGGStem(nn.Module):
-    """The first `layers` convolutions of VGG-16 over the glimpse, then one matrix from their features to tokens."""
+    """The first `layers` convolutions of VGG-16 over the glimpse, enlarged `scale` times, then one matrix from their
+    features to tokens."""
 
-    def __init__(self, size: int, width: int, *, layers: int) -> None:
+    def __init__(self, size: int, width: int, *, layers: int, scale: int = 1) -> None:
         super().__init__()
         self.normalise = Normalise()
+        self.scale = scale
         from torchvision.models import vgg
 
         every = vgg.make_layers(vgg.cfgs["D"])
         ends = [n + 2 for n, layer in enumerate(every) if isinstance(layer, nn.Conv2d)]  # after the ReLU
         self.features = every[: ends[layers - 1]]
         stride = 2 ** sum(isinstance(layer, nn.MaxPool2d) for layer in self.features)
-        if size % stride:
+        if size * scale % stride:
             raise InputError(
-                f"posterior.token is {size} px, but {layers} layers of VGG-16 make features {stride} px apart; choose "
-                "a multiple of that, or a smaller posterior.stem_layers."
+                f"posterior.token is {size} px and posterior.stem_scale {scale}, but {layers} layers of VGG-16 make "
+                f"features {stride} px apart; make the product a multiple of that, or lower posterior.stem_layers."
             )
         channels = next(layer.out_channels for layer in reversed(self.features) if isinstance(layer, nn.Conv2d))
-        self.project = nn.Conv2d(channels, width, size // stride, stride=size // stride)
+        cells = size * scale // stride
+        self.project = nn.Conv2d(channels, width, cells, stride=cells)
         _channels_last(self.features, self.project)
         self.known = {f"features.{name}" for name in every.state_dict()}
         self.known |= {f"classifier.{n}.{part}" for n in (0, 3, 6) for part in ("weight", "bias")}
@@ -89,7 +93,10 @@ class VGGStem(nn.Module):
 
     def forward(self, glimpses: UInt8[Tensor, "M g g 3"]) -> Float[Tensor, "M n D"]:
         """Tokens in row-major order."""
-        return self.project(self.features(self.normalise(glimpses).permute(0, 3, 1, 2))).flatten(2).mT
+        x = self.normalise(glimpses).permute(0, 3, 1, 2)
+        if self.scale > 1:
+            x = F.interpolate(x, scale_factor=self.scale, mode="bilinear")
+        return self.project(self.features(x)).flatten(2).mT
 
 
 def _channels_last(*modules: nn.Module) -> None:
@@ -102,7 +109,7 @@ def make_stem(config: PosteriorConfig, *, glimpse: int) -> LinearStem | ConvStem
     """The stem that a recipe asks for."""
     size = token_size(config, glimpse)
     if config.stem == "vgg":
-        return VGGStem(size, config.width, layers=config.stem_layers)
+        return VGGStem(size, config.width, layers=config.stem_layers, scale=config.stem_scale)
     return (ConvStem if config.stem == "conv" else LinearStem)(size, config.width)
 
 
