@@ -36,9 +36,12 @@ def test_preparing_again_changes_nothing(tmp_path):
 def test_folder_of_another_recipe_is_refused_and_kept(tmp_path, capsys):
     assert main(["data", "prepare", "digits", "--out", str(tmp_path), *SMALL]) == 0
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    assert main(["data", "prepare", "digits", "--out", str(tmp_path), *SMALL, "--data.digits-seed", "1"]) == 2
+    assert main(["data", "prepare", "digits", "--out", str(tmp_path), *SMALL, "--data.fragments", "1"]) == 2
     error = capsys.readouterr().err
-    assert f"{tmp_path} was begun with data.digits_seed = 0, not 1; choose another --out" in error
+    assert (
+        f"{tmp_path} was begun with data.fragments = {recipe('digits').data.fragments}, not 1; choose another --out"
+        in error
+    )
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 

@@ -37,7 +37,7 @@ def whole_run(tmp_path_factory):
         ["posterior", "train", recipe, *end],
         ["bank", "build", recipe, *end],
         ["bank", "evaluate", run, "--images", "2", "--shown", "1", "--device", "cpu"],
-        ["annotate", recipe, *end, "--images", "0:4", "--workers", "1"],
+        ["annotate", recipe, *end, "--subset", "0:4", "--workers", "1"],
         ["train", recipe, *end, "--method", "ram", "ps-nogs", "--seeds", "0", "1", "--sequences", f"{run}/sequences"],
     ):
         assert main(words) == 0, words

@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -85,7 +86,7 @@ def test_figures_lie_beside_the_page_as_png_and_svg(report):
     names = {path.stem for path in (report.parent / "about").glob("*.png")}
     assert names == {
         *("curves", "where", "pixels", "policy-entropy", "sequences", "epe", "walk-through", "posterior"),
-        *("completions", "effective"),
+        *("completions", "effective", "stopping"),
     }
     for name in names:
         with Image.open(report.parent / "about" / f"{name}.png") as picture:
@@ -179,7 +180,7 @@ def test_headline_says_what_the_verdict_found(whole_run, tmp_path, found, number
     ],
 )
 def test_headline_without_a_verdict_does_not_take_never_for_the_horizon(whole_run, never, number, what):
-    read = page.read_run(whole_run)
+    read = replace(page.read_run(whole_run), verdicts=())
     comparison = compared(learned_in([read]))
     for method, when in (("ram", 5.0), ("ps-nogs, weight 1", 4.0)):
         comparison["methods"][method]["mean"]["reached"] = (when, when, when)
@@ -200,7 +201,7 @@ def test_accuracy_by_glimpses_is_shown_where_it_was_measured(whole_run, tmp_path
 
 def test_commands_of_the_page_name_what_was_done(report, whole_run):
     text = Found(report).text
-    assert f"nogs annotate {whole_run}/recipe.yaml --images 0:4 --out AGAIN" in text
+    assert f"nogs annotate {whole_run}/recipe.yaml --subset 0:4 --out AGAIN" in text
     train = "--method ram ps-nogs --seeds 0 1 --sequences AGAIN/sequences --out AGAIN"
     assert f"nogs train {whole_run}/recipe.yaml {train}" in text
     assert "nogs report AGAIN --out AGAIN/report.html" in text  # nothing is written into the old run
@@ -400,6 +401,7 @@ def test_data_that_was_only_inspected_has_a_page(tmp_path, capsys):
         )
         == 0
     )
+    (tmp_path / "look" / "recipe.yaml").unlink()  # as in a folder that is no run
     found = Found(write_report([tmp_path / "look"]))
     assert re.search(r"Task digits: 60 images of \d+ px with 10 classes\.", found.text)
     assert "data" in found.ids
