@@ -19,7 +19,7 @@ from nogs.glimpse import Grid, cut
 from nogs.posterior.imagenet import find_weights, weights_file
 from nogs.recipes import recipe, validated
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import save_tensors
+from nogs.runtime.tensors import save_tensors
 from nogs.supervision import LocationDistribution, centre_out_route, random_route
 from toy_attention import advance, toy_sequences, toy_task
 

@@ -13,8 +13,9 @@ from nogs.attention.pretraining import Pretrainer, pretrain
 from nogs.attention.trunks import Trunk, trunks_of
 from nogs.data.augment import AugmentConfig
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, read_json
+from nogs.runtime.files import read_json
 from nogs.runtime.metrics import read_metrics
+from nogs.runtime.tensors import load_tensors
 from nogs.supervision import LocationDistribution
 from toy_attention import toy_task
 

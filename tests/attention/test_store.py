@@ -1,3 +1,6 @@
+import resource
+import time
+
 import pytest
 import torch
 
@@ -5,10 +8,10 @@ from nogs.attention.network import Architecture, Networks
 from nogs.attention.store import load_network, save_network
 from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.tensors import load_tensors, save_tensors
 
 ARCHITECTURE = Architecture(Grid.spaced(image=24, glimpse=8, spacing=4), glimpses=3, labels=4, hidden=10)
-ABOUT = {"task": "toy", "labels": ["a", "ü"], "seed": 3, "attribute": None}
+ABOUT = {"task": "toy", "method": "ram", "labels": ["a", "b", "c", "ü"], "seed": 3, "attribute": None}
 
 
 @pytest.fixture
@@ -66,4 +69,58 @@ def test_weights_that_are_not_finite_are_refused(path):
     tensors["core_parameters.initial_state"][0] = torch.nan
     save_tensors(path, tensors, metadata)
     with pytest.raises(InputError, match=r"holds numbers that are not finite .* train it again"):
+        load_network(path)
+
+
+HOSTILE = {
+    "no architecture": (["architecture"], ...),
+    "architecture in a string": (["architecture"], "{}"),
+    "no hidden": (["architecture", "hidden"], "many"),
+    "ten million hidden": (["architecture", "hidden"], 10**7),
+    "a million hidden": (["architecture", "hidden"], 2**20),
+    "a million labels": (["architecture", "labels"], 2**20),
+    "no labels": (["architecture", "labels"], ...),
+    "no end of glimpses": (["architecture", "glimpses"], 10**6),
+    "unknown embedder": (["architecture", "embedder"], "transformer"),
+    "unknown network of the embedder": (["architecture", "embedder_network"], 3),
+    "a thousand million layers": (["architecture", "embedder_layers"], 10**9),
+    "unknown field": (["architecture", "scales"], 2),
+    "no grid": (["architecture", "grid"], ...),
+    "another grid": (["architecture", "grid", "rows"], [0, 4]),
+    "huge grid": (["architecture", "grid", "columns"], list(range(2**20))),
+    "no about": (["about"], ...),
+    "labels of numbers": (["about", "labels"], [1, 2, 3, 4]),
+    "fewer labels": (["about", "labels"], ["a"]),
+    "score in words": (["about", "validation"], "good"),
+    "no method": (["about", "method"], ...),
+    "no seed": (["about", "seed"], ...),
+    "trunk of a number": (["trunk"], 3),
+    "trunk elsewhere": (["trunk"], "../../network.safetensors"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_header_of_a_stranger_is_refused_before_anything_is_built(path, case):
+    tensors, header = load_tensors(path)
+    place, new = HOSTILE[case]
+    inner = header if len(place) == 1 else header[place[0]] if len(place) == 2 else header[place[0]][place[1]]
+    if new is ...:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = new
+    save_tensors(path, tensors, header)
+    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError) as refused:
+        load_network(path)
+    assert str(path) in str(refused.value)
+    assert time.monotonic() - began < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10, "KiB"
+
+
+def test_flipped_bit_of_a_weight_is_refused(path):
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"network\.safetensors has changed since it was written"):
         load_network(path)

@@ -17,7 +17,7 @@ from nogs.bank.generators.pictures import Digits, Folder, TrainingImages
 from nogs.bank.generators.stylegan import StyleGAN, StyleGANNetwork
 from nogs.data import DataConfig, load_task
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import save_tensors
+from nogs.runtime.tensors import save_tensors
 
 CPU = torch.device("cpu")
 SMALL_STYLEGAN, SMALL_FINEGAN = 16, 64  # resolution; width

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from nogs.bank.store import ResidentImages, Shards, resident, stored_blocks
+from nogs.bank.store import Note, ResidentImages, Shards, resident, stored_blocks
 from nogs.runtime.errors import InputError
+from nogs.runtime.files import write_sealed
 
 
 def pictures(number, *, seed=0, size=8):
@@ -19,8 +20,8 @@ def pictures(number, *, seed=0, size=8):
 @pytest.fixture
 def shards(tmp_path):
     store = Shards.create(tmp_path / "images", size=(8, 8))
-    store.append(pictures(5, seed=0), next=5)
-    store.append(pictures(3, seed=1), next=9)
+    store.append(pictures(5, seed=0), Note(next=5, dropped=[]))
+    store.append(pictures(3, seed=1), Note(next=9, dropped=[6]))
     return store
 
 
@@ -35,7 +36,7 @@ def test_images_come_back_in_the_order_asked_for(shards):
     again = Shards.open(shards.folder)
     assert len(again) == 8
     assert again.size == (8, 8)
-    assert again.notes == [{"next": 5}, {"next": 9}]
+    assert again.notes == [Note(next=5, dropped=[]), Note(next=9, dropped=[6])]
     assert [again.rows(n) for n in range(2)] == [range(5), range(5, 8)]
     rows = np.array([7, 0, 4, 5, 0])
     assert np.array_equal(again.read(rows).numpy(), everything[rows])
@@ -93,7 +94,10 @@ def test_another_size_or_format_is_refused(shards, tmp_path):
     with pytest.raises(InputError, match=r"holds images of \(8, 8\) px, not \(9, 9\)"):
         Shards.create(shards.folder, size=(9, 9))
     (tmp_path / "manifest.json").write_text("[]\n")
-    with pytest.raises(InputError, match="not the manifest of a bank"):
+    with pytest.raises(InputError, match=r"manifest\.json has no field 'seal'"):
+        Shards.open(tmp_path)
+    write_sealed(tmp_path / "manifest.json", {"format": "nogs bank images 1", "size": [8, 8], "shards": [{}]})
+    with pytest.raises(InputError, match=r"manifest\.json is not the manifest of a bank .* 'shards.0.file' is wrong"):
         Shards.open(tmp_path)
 
 
@@ -109,7 +113,7 @@ def test_blocks_and_residence_cover_all_rows(shards):
 
 def test_a_killed_writer_leaves_whole_shards(tmp_path):
     program = (
-        "import sys, numpy as np\nfrom pathlib import Path\nfrom nogs.bank.store import Shards\n"
+        "import sys, numpy as np\nfrom pathlib import Path\nfrom nogs.bank.store import Note, Shards\n"
         "store = Shards.create(Path(sys.argv[1]), size=(64, 64))\n"
         "while True:\n"
         "    store.append(np.random.default_rng(len(store)).integers(0, 256, (16, 64, 64, 3), dtype=np.uint8))\n"
@@ -126,3 +130,14 @@ def test_a_killed_writer_leaves_whole_shards(tmp_path):
     assert store.verify() == []
     expected = np.random.default_rng(32).integers(0, 256, (16, 64, 64, 3), dtype=np.uint8)
     assert np.array_equal(store.read(np.arange(32, 48)).numpy(), expected)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_disk_that_fills_during_a_shard_is_called_full(shards, monkeypatch):
+    monkeypatch.setattr("nogs.runtime.files.secrets.token_hex", lambda _: "x")
+    (shards.folder / ".00002.x.part.npy").symlink_to("/dev/full")
+    sentence = rf"^Cannot write {shards.folder / '00002.npy'} \(No space left on device\): free some space or choose"
+    with pytest.raises(InputError, match=sentence):
+        shards.append(pictures(4, seed=2))
+    again = Shards.open(shards.folder)
+    assert (len(again), again.verify()) == (8, [])

@@ -17,8 +17,9 @@ from nogs.design.baselines import others
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import halved, load_posterior, save_posterior
 from nogs.recipes import recipe as read_recipe
-from nogs.runtime.files import load_tensors, read_json, save_tensors
+from nogs.runtime.files import read_json, write_sealed
 from nogs.runtime.streams import key, uniform
+from nogs.runtime.tensors import load_tensors, save_tensors
 from nogs.sequences import Sequences, load, save
 
 RECIPE = """
@@ -142,7 +143,7 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
     assert main([*score, "--judge", str(place / "maker.safetensors"), "--own"]) == 0
     tensors, metadata = load_tensors(place / "maker.safetensors")
     copy = tmp_path / "published.safetensors"
-    save_tensors(copy, halved(tensors), {**metadata, "about": "{}"})
+    save_tensors(copy, halved(tensors), {**metadata, "about": {}})
     assert main([*score, "--judge", str(copy)]) == 2
     assert "published.safetensors made the sequences 'ours' itself" in capsys.readouterr().err
 
@@ -338,7 +339,7 @@ def test_posterior_and_bank_of_other_splits_are_refused(place, tmp_path, capsys)
 
 def test_posterior_that_is_not_finished_or_knows_fewer_glimpses_is_refused(place, tmp_path, capsys):
     (tmp_path / "run" / "posterior").mkdir(parents=True)
-    (tmp_path / "run" / "posterior" / "stage.json").write_text("{}")
+    write_sealed(tmp_path / "run" / "posterior" / "stage.json", {})
     words = ["annotate", *arguments(place, tmp_path / "run"), "--bank", str(place / "made"), "--attribute", "Male"]
     assert main(words) == 2
     assert "is not finished; go on with nogs posterior train, or give --posterior." in capsys.readouterr().err

@@ -18,6 +18,7 @@ from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import save_posterior
 from nogs.recipes import recipe
 from nogs.runtime.device import one_thread
+from nogs.runtime.files import write_sealed
 from nogs.sequences import Sequences, load, save
 from nogs.stages.heuristic import made_from
 from nogs.supervision import Heuristic, save_heuristic
@@ -310,7 +311,7 @@ def test_kept_map_of_another_posterior_or_bank_is_refused(birds, other_posterior
     said = refused([*command, "--posterior", str(other_posterior)], capsys)
     assert f"{kept} holds a map that was made with another posterior than this command would use; {remedy}" in said
     (tmp_path / "bank").mkdir()
-    (tmp_path / "bank" / "done.json").write_text(json.dumps({"stage": "bank", "fingerprint": "b"}))
+    write_sealed(tmp_path / "bank" / "done.json", {"stage": "bank", "fingerprint": "b"})
     said = refused([*asked, "--bank", str(tmp_path / "bank")], capsys)
     assert f"{kept} holds a map that was made with other images than this command would use; {remedy}" in said
     assert "There is no posterior 'nope'" in refused([*command, "--posterior", "nope"], capsys)
@@ -326,7 +327,7 @@ def test_map_of_another_bank_is_refused(birds, tmp_path, capsys):
     epe = np.zeros((1, len(task.grid)))
     save_heuristic(Heuristic(epe, epe, made), tmp_path / "run" / "heuristic", task=task)
     (tmp_path / "bank").mkdir()
-    (tmp_path / "bank" / "done.json").write_text(json.dumps({"stage": "bank", "fingerprint": "b"}))
+    write_sealed(tmp_path / "bank" / "done.json", {"stage": "bank", "fingerprint": "b"})
     command = ["compare", *given(birds, "--device", "cpu", "--out", str(tmp_path / "run"), "--method", "ps-h1")]
     command += ["--posterior", str(birds / "posterior.safetensors"), "--bank", str(tmp_path / "bank")]
     assert "holds a map that was made with another bank than this command would use" in refused(command, capsys)

@@ -131,6 +131,7 @@ def test_networks_of_other_splits_are_refused(run, capsys, command):
     splits = record["splits"]
     splits["test"], splits["validation"] = splits["validation"], splits["test"]
     path.write_text(json.dumps(record))
+    path.with_name("done.json").unlink()  # as if the data had been prepared anew
     said = refused([command[0], str(run), *command[1:]], capsys)
     assert "was trained on other splits of this data than the run's data/splits.json has" in said
 

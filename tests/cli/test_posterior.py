@@ -12,7 +12,8 @@ from nogs.cli.posterior import TrainArgs
 from nogs.data import load_task
 from nogs.posterior.store import identity, load_posterior
 from nogs.recipes import recipe
-from nogs.runtime.files import load_tensors, read_json
+from nogs.runtime.files import read_json
+from nogs.runtime.tensors import load_tensors
 from nogs.sequences import Sequences, save
 
 FIELDS = {"width": 16, "layers": 1, "heads": 2, "iterations": 6, "batch": 16}

@@ -1,6 +1,9 @@
 import errno
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +17,8 @@ from nogs.data import Task, load_task, read_catalogue
 from nogs.data import cache as cache_module
 from nogs.data.images import decode
 from nogs.runtime.errors import InputError
+from nogs.runtime.files import read_json, write_sealed
+from nogs.runtime.lock import held
 
 CONFIG = miniature.CELEBA_HQ
 
@@ -116,8 +121,7 @@ def test_interrupted_decoding_leaves_no_cache(data: Path, monkeypatch: pytest.Mo
 def test_cache_of_another_recipe_is_refused(data: Path) -> None:
     load(data)
     path = only(data.parent / "cache") / "cache.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {"fingerprint": "0" * 16}))
+    write_sealed(path, read_json(path) | {"fingerprint": "0" * 16})
     sentence = (
         r"The cache .* holds images of another recipe than its name says; delete that folder or give another --cache\."
     )
@@ -224,16 +228,77 @@ def test_disk_that_fills_up_is_named(data: Path, monkeypatch: pytest.MonkeyPatch
     assert list(only(data.parent / "cache").iterdir()) == []
 
 
-def test_leftovers_of_killed_runs_are_removed(data: Path) -> None:
+def test_leftovers_of_killed_runs_are_removed_unless_they_are_in_use(data: Path) -> None:
     load(data)
-    folder = only(data.parent / "cache")
-    old, new = folder / ".images.0.part.npy", folder / ".images.1.part.npy"
-    for path in (old, new):
+    folder, other = only(data.parent / "cache"), data.parent / "cache" / "another"
+    left = [folder / ".images.0.part.npy", other / ".images.1.part.npy"]
+    other.mkdir()
+    for path in left:
         path.write_bytes(b"half")
-    os.utime(old, (0, 0))
-    (folder / "cache.json").unlink()
+    with held(other / ".images.2.part.npy"):
+        load(data)
+        assert [path.exists() for path in left] == [False, False]
+        assert (other / ".images.2.part.npy").exists()
     load(data)
-    assert (old.exists(), new.exists()) == (False, True)
+    assert list(other.iterdir()) == []
+
+
+def test_a_killed_decoding_is_cleaned_by_the_next_one(data: Path) -> None:
+    """SIGKILL while pictures are decoded, and no wait of a day."""
+    program = (
+        "import sys, time; from pathlib import Path; import nogs.data.cache as cache\n"
+        "from miniature import CELEBA_HQ; from nogs.data import load_task\n"
+        "cache.LocalExecutor.map = lambda *_, **__: time.sleep(60)\n"
+        "load_task(CELEBA_HQ, data=Path(sys.argv[1]), cache=Path(sys.argv[2]))"
+    )
+    cache = data.parent / "cache"
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    process = subprocess.Popen([sys.executable, "-c", program, str(data), str(cache)], env=environment)
+    deadline = time.monotonic() + 60
+    while not (left := list(cache.glob("*/.images.*.part.npy"))) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert left
+    load(data)
+    assert left[0].exists(), "another process is at work on it"
+    process.kill()
+    process.wait()
+    load(data)
+    assert not left[0].exists()
+
+
+def test_flipped_bit_of_a_picture_is_found_at_the_next_start(data: Path, capsys) -> None:
+    images = load(data).images.copy()
+    path = only(data.parent / "cache") / "images.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert np.array_equal(load(data).images, images)
+    said = f"{path} has changed since it was written: the pictures are decoded again."
+    assert said in capsys.readouterr().err.splitlines()
+
+
+def test_bit_that_flips_on_the_disk_is_found_by_verifying(data: Path, capsys) -> None:
+    images = load(data).images.copy()
+    path = only(data.parent / "cache") / "images.npy"
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([images.flat[-1] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # nothing wrote it
+    assert not np.array_equal(load(data).images, images)
+    assert np.array_equal(load_task(CONFIG, data=data, cache=data.parent / "cache", verify=True).images, images)
+    assert "has changed since it was written" in capsys.readouterr().err
+
+
+def test_copied_cache_is_compared_once(data: Path, capsys) -> None:
+    load(data)
+    path = only(data.parent / "cache") / "images.npy"
+    os.utime(path, (0, 0))
+    load(data)
+    assert "Comparing the decoded images" in capsys.readouterr().err
+    load(data)
+    assert "Comparing" not in capsys.readouterr().err
 
 
 def test_subset_of_a_catalogue_is_a_task(data: Path) -> None:

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import random
 import re
@@ -13,8 +14,10 @@ import torch
 
 from annotate_world import run
 from nogs.runtime import files
+from nogs.runtime.digests import sealed
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, read_json
+from nogs.runtime.files import read_json
+from nogs.runtime.tensors import load_tensors
 from nogs.sequences import load, validate
 
 SCRIPT = Path(__file__).parents[1] / "annotate_world.py"
@@ -154,9 +157,21 @@ def test_damaged_block_is_named(tmp_path, monkeypatch):
         with pytest.raises(InputError, match="stop here"):
             run(tmp_path, images=4)
     block = tmp_path / "blocks" / "00001.json"
-    block.write_text('{"ids": []}')
-    with pytest.raises(InputError, match=r"00001.json is damaged; delete it, and this block is done again"):
-        run(tmp_path, images=4)
+    whole, text = read_json(block), block.read_text()
+    another = [[1, 2, 8], *whole["locations"][1:]]
+    without = {name: value for name, value in whole.items() if name != "epe"}
+    for damaged, why in (
+        ('{"ids": []}', "it can't be read, or has changed since it was written"),
+        (text.replace(str(whole["locations"]), str(another)), "it can't be read, or has changed"),
+        (json.dumps(sealed({**whole, "locations": [[9999] * 3] * 2})), r"a location is outside 0\.\.8"),
+        (json.dumps(sealed({**whole, "locations": [[1, 2]] * 2})), "not every image has 3 steps"),
+        (json.dumps(sealed({**whole, "ids": ["x", "y"]})), "it is of other images"),
+        (json.dumps(sealed(without)), "field epe: Field required"),
+        (json.dumps(sealed({**whole, "sure": None})), "field sure: Input should be a valid list"),
+    ):
+        block.write_text(damaged)
+        with pytest.raises(InputError, match=rf"00001.json is damaged \({why}.*\); delete it, and this block is done"):
+            run(tmp_path, images=4)
     block.unlink()
     assert len(run(tmp_path, images=4)) == 4
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import annotate_digits
 import cluster
 from annotate_world import run
 
@@ -16,24 +17,41 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=
 SCRIPT = Path(__file__).parents[1] / "annotate_world.py"
 
 
+@pytest.fixture(scope="module")
+def nodes():
+    with cluster.running() as started:
+        yield started
+
+
 @pytest.mark.slow
-def test_a_removed_nodes_images_are_redone_to_the_same_bytes(tmp_path):
+def test_ray_writes_the_local_bytes(nodes, tmp_path):
+    """With a bank's codes and a network from the object store, whose arrays lie elsewhere than those of files."""
+    annotate_digits.make(tmp_path)
+    annotate_digits.run(tmp_path, tmp_path / "local")
+    command = [sys.executable, annotate_digits.__file__, str(tmp_path), str(tmp_path / "ray"), nodes.address]
+    done = subprocess.run(command, env=nodes.environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in ("sequences.jsonl", "manifest.json", "first.safetensors"):
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_removed_nodes_images_are_redone_to_the_same_bytes(nodes, tmp_path):
     run(tmp_path / "local")
     diary, out = tmp_path / "diary", tmp_path / "run"
     diary.touch()
-    with cluster.running() as nodes:
-        (tmp_path / "diary.hold").write_text(nodes.second)
-        command = [sys.executable, str(SCRIPT), str(out), nodes.address, "0.5", str(diary)]
-        errors = tmp_path / "errors"
-        with errors.open("w") as file:
-            driver = subprocess.Popen(command, env=nodes.environment, stdout=file, stderr=file)
-            try:
-                lost = in_work(diary, out, nodes.second, driver)
-                nodes.remove()
-                assert driver.wait(200) == 0, errors.read_text()
-            finally:
-                driver.kill()
-                driver.wait()
+    (tmp_path / "diary.hold").write_text(nodes.second)
+    command = [sys.executable, str(SCRIPT), str(out), nodes.address, "0.5", str(diary)]
+    errors = tmp_path / "errors"
+    with errors.open("w") as file:
+        driver = subprocess.Popen(command, env=nodes.environment, stdout=file, stderr=file)
+        try:
+            lost = in_work(diary, out, nodes.second, driver)
+            nodes.remove()
+            assert driver.wait(200) == 0, errors.read_text()
+        finally:
+            driver.kill()
+            driver.wait()
     begun = read(diary)
     assert begun[nodes.second] == lost
     assert lost <= begun[nodes.head], "they were done again"

@@ -19,7 +19,7 @@ from nogs.posterior.crossfit import fold_task
 from nogs.posterior.protocol import entropy
 from nogs.posterior.training import train_posterior
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import read_json, write_json
+from nogs.runtime.files import read_json, write_sealed
 
 T, K = 3, 3
 CONFIG = PosteriorConfig(
@@ -224,15 +224,15 @@ def test_bank_that_does_not_say_what_it_shows_is_refused(task, tools, tmp_path):
     build_bank(task, config=fields, folder=tmp_path, device="cpu")
     check_sources(tools.posterior, bank=tmp_path)
     about = read_json(tmp_path / "done.json")
-    write_json(tmp_path / "done.json", {**about, "task": "another"})
+    write_sealed(tmp_path / "done.json", {**about, "task": "another"})
     with pytest.raises(InputError, match=r"is cross-fitted on other data or splits than those of .*part, not another"):
         check_sources(tools.posterior, bank=tmp_path)
-    write_json(tmp_path / "done.json", about)
+    write_sealed(tmp_path / "done.json", about)
     (tmp_path / "sources.npy").unlink()
     with pytest.raises(InputError, match=r"sources.npy is missing, .* once more, which writes this file again"):
         check_sources(tools.posterior, bank=tmp_path)
     check_sources(tools.posterior.members[0], bank=tmp_path)
-    write_json(tmp_path / "done.json", {**about, "generator": "digits"})
+    write_sealed(tmp_path / "done.json", {**about, "generator": "digits"})
     check_sources(tools.posterior, bank=tmp_path)
 
 

@@ -78,8 +78,12 @@ def test_tools_from_the_store_answer_as_those_from_files(files, monkeypatch, cap
     assert store.put == 4  # three blocks of images, and the rest
     assert "sharing the bank: 70/70 images" in capsys.readouterr().err
     shutil.rmtree(files.bank)
-    for one, two in zip(answers(shared(), task), expected, strict=True):
+    tools = shared()
+    for one, two in zip(answers(tools, task), expected, strict=True):
         assert torch.equal(one, two)
+    bank = tools.completion.bank
+    for tensor in (bank.pca.mean, bank.pca.basis, bank.codes, *tools.posterior.network.state_dict().values()):
+        assert tensor.data_ptr() % 64 == 0, "where it lies decides how products are rounded"
     assert shared == Shared(files, lambda: None), "a worker keeps what it has opened for the next block"
 
 

@@ -17,8 +17,9 @@ from nogs.posterior.store import about_posterior, load_posterior, save_posterior
 from nogs.posterior.training import Trainer, train_posterior
 from nogs.recipes import Recipe
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, read_json, save_tensors
+from nogs.runtime.files import read_json
 from nogs.runtime.metrics import read_metrics
+from nogs.runtime.tensors import load_tensors, save_tensors
 
 CPU = torch.device("cpu")
 T, K = 3, 3
@@ -147,7 +148,7 @@ def test_saved_networks_answer_as_before(task, tmp_path):
         assert torch.equal(one.inverse_temperature, two.inverse_temperature)
     assert loaded.splits == task.fingerprint
     tensors, metadata = load_tensors(path)
-    assert metadata["folds"] == "3"
+    assert metadata["folds"] == 3
     assert {name[:2] for name in tensors} == {"0.", "1.", "2."}
     tensors.pop("1.head.bias")
     save_tensors(path, tensors, metadata)

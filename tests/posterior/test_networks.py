@@ -15,7 +15,7 @@ from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.queries import strata
 from nogs.posterior.stems import VGGStem
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import save_tensors
+from nogs.runtime.tensors import save_tensors
 
 GRID = Grid.spaced(image=(36, 40), glimpse=8, spacing=4)
 HEAD = Head(LabelSpace("categorical", ("a", "b", "c")), attributes=2)

@@ -1,6 +1,7 @@
 """The posteriors that come with the package, and when a recipe's is used."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from nogs.posterior.protocol import cross_entropy
 from nogs.posterior.queries import fixed_pixels
 from nogs.posterior.store import about_posterior, load_posterior, misfit, trained_elsewhere
 from nogs.recipes import names, recipe
-from nogs.runtime.files import load_tensors
+from nogs.runtime.tensors import load_tensors
 from real_data import real_data
 
 FOLDER = Path(nogs.__file__).parent / "pretrained"
@@ -38,7 +39,7 @@ def test_published_posterior_fits_its_recipe_and_has_a_card(file):
     assert {value.dtype for value in tensors.values() if value.ndim > 1} <= {torch.float16, torch.float32}
     assert sum(value.numel() for value in tensors.values()) < 8.1e6
     assert metadata["images"]
-    assert not re.search(r'"/|\\\\', metadata["about"]), "no file of the machine that trained it is named"
+    assert not re.search(r'"/|\\\\', json.dumps(metadata["about"])), "no file of the machine that trained it is named"
     card = file.with_suffix(".md").read_text()
     for row in about["tables"]["test, calibrated"]:
         assert f"| {row['glimpses']} | {row['accuracy']:.1%} | {row['cross_entropy']:.4f} |" in card

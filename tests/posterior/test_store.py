@@ -1,4 +1,6 @@
-import json
+import re
+import resource
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,7 +14,7 @@ from nogs.posterior.labels import Head
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import about_posterior, load_posterior, save_posterior
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.tensors import load_tensors, save_tensors
 from real_data import real_data
 
 CONFIGS = {
@@ -109,7 +111,7 @@ def test_published_posterior_is_found_by_its_name(task, tmp_path, monkeypatch):
 def test_metadata_is_plain_json(task, tmp_path):
     save_posterior(tmp_path / "p.safetensors", made(task), task=task)
     _, metadata = load_tensors(tmp_path / "p.safetensors")
-    assert json.loads(metadata["architecture"])["config"]["width"] == 16
+    assert metadata["architecture"]["config"]["width"] == 16
     assert metadata["task"] == "pointer world"
 
 
@@ -129,3 +131,98 @@ def test_vgg_weights_of_the_paper_start_both_kinds():
     torch.testing.assert_close(cnn.network.features[26].weight, weights["features.26.weight"].float())
     torch.testing.assert_close(cnn.network.features[0].weight[:, :3], weights["features.0.weight"].float())
     assert (cnn.network.features[0].weight[:, 3] == 0).all()
+
+
+def changed(value, path, new):
+    """A copy of nested dictionaries with another value at a path; `...` leaves the field out."""
+    name, *rest = path
+    if not rest and new is ...:
+        return {key: item for key, item in value.items() if key != name}
+    return {**value, name: changed(value[name], rest, new) if rest else new}
+
+
+HOSTILE = {
+    "no architecture": (["architecture"], ...),
+    "architecture in a string": (["architecture"], "{}"),
+    "no config": (["architecture", "config"], ...),
+    "config of another type": (["architecture", "config"], [1]),
+    "unknown kind": (["architecture", "config", "kind"], "recurrent"),
+    "unknown field": (["architecture", "config", "nodes"], 3),
+    "a thousand million layers": (["architecture", "config", "layers"], 10**9),
+    "more layers than tensors": (["architecture", "config", "layers"], 5_000),
+    "fewer layers": (["architecture", "config", "layers"], 1),
+    "ten million wide": (["architecture", "config", "width"], 10**7),
+    "a million wide": (["architecture", "config", "width"], 2**20),
+    "heads that don't divide": (["architecture", "config", "heads"], 5),
+    "no grid": (["architecture", "grid"], ...),
+    "fractional grid": (["architecture", "grid", "height"], 12.5),
+    "huge grid": (["architecture", "grid", "height"], 10**9),
+    "rows of text": (["architecture", "grid", "rows"], "024"),
+    "many locations": (["architecture", "grid", "rows"], list(range(10**6))),
+    "glimpses in words": (["architecture", "glimpses"], "three"),
+    "no end of glimpses": (["architecture", "glimpses"], 10**9),
+    "more glimpses than calibrated": (["architecture", "glimpses"], 4),
+    "no head": (["architecture", "head"], None),
+    "unknown labels": (["architecture", "head", "kind"], "gaussian"),
+    "no labels": (["architecture", "head", "names"], []),
+    "numbers for labels": (["architecture", "head", "names"], [1, 2, 3]),
+    "more labels": (["architecture", "head", "names"], ["a", "b", "c", "d"]),
+    "more attributes": (["architecture", "head", "attributes"], 10**6),
+    "folds in words": (["folds"], "x"),
+    "folds without end": (["folds"], 10**6),
+    "folds that are not there": (["folds"], 2),
+    "no task": (["task"], ...),
+    "no images": (["images"], ...),
+    "about as a list": (["about"], []),
+    "fingerprint of a number": (["about", "task_fingerprint"], 3),
+    "tables of text": (["about", "tables"], {"test, calibrated": ["a"]}),
+    "a row without scores": (["about", "tables"], {"test, calibrated": [{"glimpses": 0}]}),
+    "an unknown field": (["trust"], True),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_header_of_a_stranger_is_refused_before_anything_is_built(task, tmp_path, case):
+    path = tmp_path / "p.safetensors"
+    save_posterior(path, made(task), task=task, about={"task_fingerprint": "x"})
+    tensors, header = load_tensors(path)
+    save_tensors(path, tensors, changed(header, *HOSTILE[case]))
+    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError) as refused:
+        load_posterior(path)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert time.monotonic() - began < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10, "KiB"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "null", "[" * 100_000, '{"a": ' * 100_000, "1" * 5_000, "NaN", "{}"])
+def test_header_that_is_no_object_is_refused(task, tmp_path, text):
+    from safetensors.torch import save_file
+
+    path = tmp_path / "p.safetensors"
+    save_file({"x": torch.zeros(1)}, path, {"nogs": text})
+    for read in (load_posterior, about_posterior, store.identity):
+        with pytest.raises(InputError, match=re.escape(str(path))):
+            read(path)
+
+
+def test_weights_that_are_not_finite_are_refused(task, tmp_path):
+    path = tmp_path / "p.safetensors"
+    save_posterior(path, made(task), task=task)
+    tensors, header = load_tensors(path)
+    tensors["head.bias"][0] = torch.nan
+    save_tensors(path, tensors, header)
+    with pytest.raises(InputError, match=r"holds numbers that are not finite \(tensor 'head.bias'\)"):
+        load_posterior(path)
+
+
+def test_flipped_bit_of_a_weight_is_refused(task, tmp_path):
+    path = tmp_path / "p.safetensors"
+    save_posterior(path, made(task), task=task)
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"p\.safetensors has changed since it was written; bring it back from a copy"):
+        load_posterior(path)

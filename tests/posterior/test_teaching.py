@@ -18,9 +18,9 @@ from nogs.posterior.store import load_posterior, save_posterior
 from nogs.posterior.teaching import Teacher
 from nogs.posterior.training import Trainer, train_posterior
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors
 from nogs.runtime.fingerprint import file_digest
 from nogs.runtime.metrics import read_metrics
+from nogs.runtime.tensors import load_tensors
 
 CPU = torch.device("cpu")
 T, K = 3, 3

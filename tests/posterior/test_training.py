@@ -1,4 +1,5 @@
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +17,9 @@ from nogs.posterior.store import load_posterior
 from nogs.posterior.training import Trainer, train_posterior
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, read_json
+from nogs.runtime.files import read_json
 from nogs.runtime.metrics import read_metrics
+from nogs.runtime.tensors import load_tensors, save_tensors
 
 CPU = torch.device("cpu")
 T = 3
@@ -107,6 +109,17 @@ def test_teachers_answers_alone_teach_the_posterior(world, task, folders, tmp_pa
     assert gap(student, world) < gap(load_posterior(teacher), world) + 0.02
 
 
+def test_same_training_gives_the_same_bytes_however_long_it_takes(task, tmp_path, monkeypatch):
+    trained(task, QUICK, tmp_path / "quick")
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", lambda self: (time.sleep(0.05), step(self)))
+    trained(task, QUICK, tmp_path / "slow")
+    quick, slow = (tmp_path / name / "posterior.safetensors" for name in ("quick", "slow"))
+    assert quick.read_bytes() == slow.read_bytes()
+    times = [read_json(path.with_name("done.json"))["training_seconds"] for path in (quick, slow)]
+    assert times[1] >= times[0] + 0.2
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypatch, optimizer):
     config = QUICK.model_copy(update={"dropout": 0.2, "weight_decay": 0.1, "clip": 1.0, "optimizer": optimizer})
@@ -128,6 +141,37 @@ def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypat
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert read_metrics(tmp_path / "whole") == read_metrics(tmp_path / "parts")
     assert not (tmp_path / "parts" / "state.safetensors").exists()
+
+
+@pytest.mark.parametrize("damage", ["a counter", "a tensor", "another shape", "metrics"])
+def test_damaged_state_is_refused_in_one_sentence(task, tmp_path, monkeypatch, damage):
+    step = Trainer.step
+
+    def dies(self):
+        if self.iteration == 5:
+            raise KeyboardInterrupt
+        step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            trained(task, QUICK, tmp_path)
+    path = tmp_path / "state.safetensors"
+    tensors, header = load_tensors(path)
+    if damage == "a counter":
+        del header["counters"]["iteration"]
+    elif damage == "a tensor":
+        del tensors["best.head.bias"]
+    elif damage == "another shape":
+        tensors["best.head.bias"] = torch.zeros(7)
+    else:
+        lines = (tmp_path / "metrics.jsonl").read_text()
+        path, half = tmp_path / "metrics.jsonl", lines[: len(lines) // 2]
+        path.write_text(half)
+    if damage != "metrics":
+        save_tensors(path, tensors, header)
+    with pytest.raises(InputError, match=f"{path.name} (is not the state|does not fit its own training|has changed)"):
+        trained(task, QUICK, tmp_path)
 
 
 def test_finished_training_is_not_done_again(task, tmp_path, monkeypatch, capsys):

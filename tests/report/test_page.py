@@ -241,6 +241,7 @@ def test_networks_of_other_splits_are_named(networks_alone, capsys):
     splits = record["splits"]
     splits["test"], splits["validation"] = splits["validation"], splits["test"]
     path.write_text(json.dumps(record))
+    path.with_name("done.json").unlink()  # as if the data had been prepared anew
     found = Found(write_report([networks_alone]))
     said = "The network ram/seed-0 (and 3 more) was trained on other splits of this data"
     assert said in found.text
@@ -323,6 +324,7 @@ def test_runs_of_different_horizons_are_shown_but_not_compared(networks_alone, t
     for path in (other / "attention").glob("**/metrics.jsonl"):
         lines = path.read_text().splitlines()
         path.write_text("\n".join(lines[:-1]) + "\n")
+        path.with_name("done.json").unlink()
     found = Found(write_report([networks_alone, other], out=tmp_path / "both.html"))
     assert "trained for different numbers of iterations" in found.text
     assert "gallery" not in found.ids

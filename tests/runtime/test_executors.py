@@ -114,3 +114,56 @@ def alive(process):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+INTERRUPTED = """
+import sys
+import executor_tasks
+from nogs.runtime.executors import LocalExecutor
+if __name__ == "__main__":
+    import signal
+    def end(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, end)
+    print("begun", flush=True)
+    try:
+        for index, _ in LocalExecutor(2).map(executor_tasks.nap, [float(word) for word in sys.argv[1:]]):
+            print("done", index, flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def started(tmp_path, *naps):
+    """A process of its own group, as a terminal has it, with two workers."""
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    return subprocess.Popen(
+        [sys.executable, str(script), *naps],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_a_scheduler_that_ends_a_command_does_not_wait_for_its_items(tmp_path):
+    process = started(tmp_path, "0", "60", "60", "60")
+    assert process.stdout.readline() == "begun\n"
+    assert process.stdout.readline() == "done 0\n"
+    asked = time.monotonic()
+    process.terminate()
+    out, errors = process.communicate(timeout=30)
+    assert time.monotonic() - asked < 5
+    assert (out, errors) == ("interrupted\n", "")
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.1, 0.3])
+def test_ctrl_c_while_workers_import_shows_no_tracebacks(tmp_path, wait):
+    process = started(tmp_path, "60", "60")
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(wait)
+    os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert (out, errors) == ("interrupted\n", "")

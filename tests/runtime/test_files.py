@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from nogs.runtime import files
+from nogs.runtime import files, tensors
 from nogs.runtime.errors import InputError
 
 
@@ -104,7 +104,7 @@ def test_safetensors_failure_is_told_in_the_same_words(tmp_path, monkeypatch):
         InputError,
         match=r"^Cannot write .*w\.safetensors \(No space left on device\): free some space or choose another folder",
     ):
-        files.save_tensors(tmp_path / "w.safetensors", {"a": torch.zeros(1)})
+        tensors.save_tensors(tmp_path / "w.safetensors", {"a": torch.zeros(1)})
 
 
 def test_parent_that_is_a_file_is_refused(tmp_path):
@@ -184,11 +184,11 @@ def test_yaml_keeps_order_and_plain_values(tmp_path):
             b"!!python/object/apply:os.getcwd []",
             r"^.*f is not valid YAML \(line 1, .*could not determine",
         ),
-        (files.load_tensors, None, r"^There is no file .*f; check the path\.$"),
+        (tensors.load_tensors, None, r"^There is no file .*f; check the path\.$"),
         (
-            files.load_tensors,
+            tensors.load_tensors,
             b"not tensors",
-            r"^.*f is not a whole safetensors file \(.*\); delete it and make it again\.$",
+            r"^.*f is not a whole safetensors file \(.*\); bring it back from a copy, or delete it and make it",
         ),
         (files.load_array, None, r"^There is no file .*f; check the path\.$"),
         (files.load_array, b"", r"^.*f is not a whole \.npy file of numbers; delete it and make it again\.$"),
@@ -213,7 +213,7 @@ def test_folder_in_the_place_of_a_file_is_not_read(tmp_path):
 
 def test_tensors_and_metadata_return_as_they_were(tmp_path):
     base = torch.arange(12.0).reshape(3, 4)
-    tensors = {
+    given = {
         "whole": base,
         "transposed": base.T,
         "row": base[1],
@@ -221,15 +221,25 @@ def test_tensors_and_metadata_return_as_they_were(tmp_path):
         "half": torch.ones(2, dtype=torch.bfloat16),
         "scalar": torch.tensor(3),
     }
-    files.save_tensors(tmp_path / "w.safetensors", tensors, {"grid": "13 x 13"})
-    loaded, metadata = files.load_tensors(tmp_path / "w.safetensors")
-    assert metadata == {"grid": "13 x 13"}
-    assert loaded.keys() == tensors.keys()
-    for name, tensor in tensors.items():
+    path = tmp_path / "w.safetensors"
+    tensors.save_tensors(path, given, {"grid": [13, 13], "file": Path("x")})
+    loaded, metadata = tensors.load_tensors(path)
+    assert metadata == {"grid": [13, 13], "file": "x"}
+    assert tensors.tensor_header(path) == (metadata, {name: tuple(value.shape) for name, value in given.items()})
+    assert loaded.keys() == given.keys()
+    for name, tensor in given.items():
         assert loaded[name].dtype == tensor.dtype
         assert loaded[name].equal(tensor)
-    files.save_tensors(tmp_path / "w.safetensors", {}, None)
-    assert files.load_tensors(tmp_path / "w.safetensors") == ({}, {})
+        assert loaded[name].data_ptr() % 64 == 0, "in torch's own memory"
+    tensors.save_tensors(path, {}, None)
+    assert tensors.load_tensors(path) == ({}, {})
+
+
+def test_same_tensors_are_the_same_file(tmp_path):
+    for n in range(5):
+        said = {f"field {k}": k for k in range(9)}
+        tensors.save_tensors(tmp_path / f"{n}.safetensors", {"a": torch.ones(3), "b": torch.zeros(2)}, said)
+        assert (tmp_path / f"{n}.safetensors").read_bytes() == (tmp_path / "0.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("mmap", [False, True])
@@ -255,6 +265,6 @@ def test_arrays_of_objects_are_neither_written_nor_read(tmp_path):
 
 
 def test_tensors_may_be_read_by_whoever_may_read_other_files(tmp_path):
-    files.save_tensors(tmp_path / "a.safetensors", {"x": torch.zeros(2)})
+    tensors.save_tensors(tmp_path / "a.safetensors", {"x": torch.zeros(2)})
     files.write_text(tmp_path / "a.txt", "x")
     assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "a.txt").stat().st_mode

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -81,4 +83,52 @@ def test_broken_line_in_the_middle_is_named(tmp_path):
 
 def test_folder_without_metrics_is_named(tmp_path):
     with pytest.raises(InputError, match=r"^There is no file .*metrics\.jsonl; check the path\.$"):
+        read_metrics(tmp_path)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_disk_that_fills_is_told_in_one_sentence(tmp_path):
+    sentence = rf"^Cannot write {tmp_path / 'metrics.jsonl'} \(No space left on device\): free some space or choose"
+    metrics = Metrics(tmp_path, tensorboard=False)
+    metrics.log(1, loss=0.5)
+    metrics._file.close()
+    metrics._file = open("/dev/full", "w")  # noqa: SIM115
+    for write in (lambda: metrics.log(2, loss=0.25), metrics.close):
+        with pytest.raises(InputError, match=sentence):
+            write()
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1]
+
+
+def test_events_on_a_full_disk_are_told_in_the_same_words(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    metrics = Metrics(tmp_path)
+    monkeypatch.setattr(metrics._events, "add", full)
+    with pytest.raises(InputError, match=r"\(No space left on device\): free some space"):
+        metrics.log(1, loss=0.5)
+    metrics.close()
+
+
+@pytest.mark.parametrize("damage", ["cut in half", "another number"])
+def test_lines_that_changed_while_a_training_was_interrupted_are_refused(tmp_path, damage):
+    with Metrics(tmp_path, tensorboard=False) as metrics:
+        for step in range(6):
+            metrics.log(step, loss=step / 8)
+            digest = metrics.digest if step == 3 else locals().get("digest")
+    path = tmp_path / "metrics.jsonl"
+    whole = path.read_text()
+    with Metrics(tmp_path, resume_after=3, digest=digest, tensorboard=False) as metrics:
+        assert metrics.digest == digest
+    path.write_text(whole[: len(whole) // 2] if damage == "cut in half" else whole.replace("0.125", "0.625"))
+    with pytest.raises(
+        InputError, match=r"metrics.jsonl has changed since the training was interrupted; bring it back"
+    ):
+        Metrics(tmp_path, resume_after=3, digest=digest, tensorboard=False)
+
+
+@pytest.mark.parametrize("line", ['{"loss": 1}', '{"step": "1"}', "[1]", "[" * 100_000])
+def test_a_line_without_a_step_is_named(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
+    with pytest.raises(InputError, match=r"^Line 2 of .*metrics.jsonl "):
         read_metrics(tmp_path)

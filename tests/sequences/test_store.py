@@ -206,7 +206,7 @@ BAD_MANIFESTS = {
     "grid": ({"grid": {"rows": [1]}}, 'field "grid" of .*manifest.json is wrong: A grid needs the fields'),
     "grid numbers": (
         {"grid": {"height": 32, "width": 32, "glimpse": 8, "rows": None, "columns": [0.5]}},
-        'field "grid" of .*manifest.json must hold whole numbers',
+        'field "grid" of .*manifest.json is wrong: ',
     ),
 }
 

@@ -11,7 +11,7 @@ from nogs.data import load_task
 from nogs.posterior import training as posterior_training
 from nogs.recipes import changed, recipe
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import read_json, write_json
+from nogs.runtime.files import read_json, write_json, write_sealed
 from nogs.sequences import load
 from nogs.stages import STAGES, Settings, estimates
 from nogs.stages import run as run_stages
@@ -213,6 +213,9 @@ def test_a_ledger_names_the_field_that_changed(tmp_path):
 
 def test_a_damaged_record_is_refused(tmp_path):
     (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(InputError, match=r"run\.json has no field 'seal'; bring it back from a copy, or delete"):
+        Ledger(tmp_path)
+    write_sealed(tmp_path / "run.json", {"bank": 3})
     with pytest.raises(InputError, match=r"run\.json is not the record of a run; delete it, or choose another --out"):
         Ledger(tmp_path)
 

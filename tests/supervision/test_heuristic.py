@@ -73,7 +73,7 @@ def test_map_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no map of the heuristic"):
         load_heuristic(tmp_path, task=task)
     np.save(tmp_path / "map.npy", np.zeros(7))
-    with pytest.raises(InputError, match="a map of 7 locations and 1 labels"):
+    with pytest.raises(InputError, match="a map of 1 x 7 labels and locations"):
         load_heuristic(tmp_path / "map.npy", task=task)
     np.save(tmp_path / "map.npy", np.full(len(task.grid), np.nan))
     with pytest.raises(InputError, match="has no value for some locations"):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nogs.attention.cohort import Cohort
 from nogs.attention.frozen import Table, shown
-from nogs.runtime.files import read_json, write_json
+from nogs.runtime.files import read_json, write_sealed
 
 if TYPE_CHECKING:
     from nogs.attention.trainer import Trainer
@@ -33,7 +33,7 @@ def whole_images(trainer: Trainer, folder: Path) -> list[float | None]:
     for r, trunk in enumerate(frozen.trunks):
         path = folder / trunk.name / FILE
         if not path.exists() and isinstance(table, Table):
-            write_json(
+            write_sealed(
                 path, whole_image(table, trainer.cohort, r, labels=trainer.cohort.labels[frozen.numbers.index(r)])
             )
         bounds.append(read_json(path)["test_accuracy"] if path.exists() else None)

@@ -18,6 +18,7 @@ from nogs.attention.convergence import iterations_to_convergence, iterations_to_
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
+from nogs.runtime.headers import described
 from nogs.runtime.metrics import read_metrics
 
 MEASURES = {
@@ -76,7 +77,9 @@ def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
                 f"{path.parent / 'metrics.jsonl'} holds no validations; bring it back from a copy, or delete "
                 f"{path.parent} and train that network again."
             )
-        out.append(learned(read_json(path), metrics, embedder=embedder))
+        evaluation = read_json(path)
+        with described(path, f"the evaluation of a network whose curves are in {path.parent / 'metrics.jsonl'}"):
+            out.append(learned(evaluation, metrics, embedder=embedder))
     return out
 
 

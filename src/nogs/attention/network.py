@@ -297,6 +297,8 @@ def _parameters(shapes: Shapes, seeds: Sequence[int], part: str) -> nn.Parameter
 
 def _initial(name: str, shape: tuple[int, ...], shapes: Shapes, seed: int, part: str) -> Tensor:
     layer, kind = name.rsplit("_", 1)
+    if torch.get_default_device().type == "meta":  # only the shape is asked for
+        return torch.empty(shape)
     if kind in ("scale", "shift"):
         return torch.full(shape, 1.0 if kind == "scale" else 0.0)
     generator = streams.torch_stream(seed, "initial weights", f"{part}.{name}")

@@ -6,7 +6,6 @@ frozen while location networks learn on top of it, and shared by all methods tha
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -40,11 +40,12 @@ from nogs.glimpse.changes import changed
 from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.headers import Header
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.rates import falling, set_rate
 from nogs.runtime.stage import Stage
+from nogs.runtime.state import read_state, restore, save_state, state_of
 
 STATE = "state.safetensors"
 
@@ -88,6 +89,7 @@ def pretrain(
         for trainer, (trunk, stage) in zip(trainers, some):
             ended = trainer.outcome()
             about = {"task": task.name, "attribute": trunk.attribute, "seed": trunk.seed, "method": FOLDER, **ended}
+            del about["pretraining_seconds"]  # the same training gives the same bytes
             tensors = {name: value[0] for name, value in trainer.best.items()}
             save_network(stage.folder / FILE, tensors, architecture=trainer.networks.architecture, about=about)
             stage.finish(**ended)
@@ -110,7 +112,12 @@ def _run_abreast(trainers: Sequence[Pretrainer], stages: Sequence[Stage]) -> Non
         for trainer, stage in zip(trainers, stages):
             done += trainer.start(stage.folder, mark=stage.fingerprint)
             trainer.metrics = stack.enter_context(
-                Metrics(stage.folder, resume_after=trainer.epoch or -1, tensorboard=False)
+                Metrics(
+                    stage.folder,
+                    resume_after=trainer.epoch or -1,
+                    digest=trainer.counters.metrics if trainer.epoch else None,
+                    tensorboard=False,
+                )
             )
         bar = stack.enter_context(progress.track(title, total=epochs * len(trainers), unit="epochs", start=done))
         running = list(trainers)
@@ -118,6 +125,20 @@ def _run_abreast(trainers: Sequence[Pretrainer], stages: Sequence[Stage]) -> Non
             for trainer in running:
                 trainer.enqueue()
             running = [trainer for trainer in running if not trainer.settle(bar)]
+
+
+class Counters(Header):
+    """What a state holds besides tensors."""
+
+    model_config = ConfigDict(frozen=False)
+
+    best: float = -1.0
+    best_epoch: int = Field(0, ge=0)
+    since: int = Field(0, ge=0)
+    seconds: float = Field(0.0, ge=0)
+    logged: int = Field(0, ge=0)
+    metrics: str | None = None
+    """Digest of the lines of metrics so far."""
 
 
 class Pretrainer:
@@ -152,7 +173,7 @@ class Pretrainer:
         self.best = {name: value.clone() for name, value in self.networks.state_dict().items()}
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" and config.pretrain_abreast > 1 else None
         self.metrics: Metrics
-        self.counters: dict[str, float] = {"best": -1.0, "best_epoch": 0, "since": 0, "seconds": 0.0, "logged": 0}
+        self.counters = Counters()
 
     def draw(self, uniforms: Float[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         """Locations of the distribution, by inverse CDF."""
@@ -208,7 +229,7 @@ class Pretrainer:
             self.load(folder / STATE, mark=mark)
         self.epoch = int(self.iteration) // self.cohort.per_epoch
         self.validations, self.late = 0, False
-        self.before, self.began = self.counters["seconds"], time.monotonic()
+        self.before, self.began = self.counters.seconds, time.monotonic()
         return self.epoch
 
     def enqueue(self) -> None:
@@ -233,10 +254,10 @@ class Pretrainer:
         last = self.late or self.epoch >= config.pretrain_epochs
         with self._own_stream():
             accuracy = self.log(self.metrics, self.epoch)
-        bar.advance(accuracy=accuracy, best=counters["best"])
+        bar.advance(accuracy=accuracy, best=counters.best)
         self.validations += 1
-        counters["seconds"] = self._seconds()
-        impatient = config.pretrain_patience is not None and counters["since"] >= config.pretrain_patience
+        counters.seconds = self._seconds()
+        impatient = config.pretrain_patience is not None and counters.since >= config.pretrain_patience
         if last or impatient or self._over_time():
             return True
         if self.validations % config.save_every == 0:
@@ -249,15 +270,15 @@ class Pretrainer:
         counters = self.counters
         if self.stream is not None:
             self.stream.synchronize()
-        if counters["best"] < 0:
+        if counters.best < 0:
             raise InputError(
                 f"The loss of {self.trunk.name} was never a finite number; lower --attention.pretrain-learning-rate."
             )
         return {
             "epochs": self.epoch,
-            "best_epoch": int(counters["best_epoch"]),
-            "validation_accuracy": counters["best"],
-            "pretraining_seconds": round(counters["seconds"], 1),
+            "best_epoch": int(counters.best_epoch),
+            "validation_accuracy": counters.best,
+            "pretraining_seconds": round(counters.seconds, 1),
         }
 
     def _seconds(self) -> float:
@@ -281,13 +302,14 @@ class Pretrainer:
     def log(self, metrics: Metrics, epoch: int) -> float:
         """Validate, keep the network if it is the best, write a line."""
         accuracy, nll = self.validate()
-        steps = max(1, int(self.iteration) - self.counters["logged"])
-        self.counters["logged"] = int(self.iteration)
+        steps = max(1, int(self.iteration) - self.counters.logged)
+        self.counters.logged = int(self.iteration)
         metrics.log(epoch, training_loss=self.loss.item() / steps, validation_accuracy=accuracy, validation_nll=nll)
+        self.counters.metrics = metrics.digest
         self.loss.zero_()
-        self.counters["since"] += 1
-        if nll == nll and accuracy > self.counters["best"]:
-            self.counters |= {"best": accuracy, "best_epoch": epoch, "since": 0}
+        self.counters.since += 1
+        if nll == nll and accuracy > self.counters.best:
+            self.counters.best, self.counters.best_epoch, self.counters.since = accuracy, epoch, 0
             for name, value in self.networks.state_dict().items():
                 self.best[name].copy_(value)
         return accuracy
@@ -302,18 +324,15 @@ class Pretrainer:
 
     def save(self, path: Path, *, mark: str) -> None:
         """Write the state."""
-        tensors = {**self.tensors(), **{f"best.{name}": value for name, value in self.best.items()}}
-        about = {"fingerprint": mark, "counters": json.dumps(self.counters)}
-        save_tensors(path, {name: value.cpu() for name, value in tensors.items()}, about)
+        save_state(path, self._state(), mark=mark, counters=self.counters)
 
     def load(self, path: Path, *, mark: str) -> None:
         """Continue from the state of this pretraining, if there is one."""
-        if not path.exists():
+        if not path.exists() or state_of(path) != mark:
             return
-        tensors, about = load_tensors(path)
-        if about.get("fingerprint") != mark:
-            return
-        for name, value in {**self.tensors(), **{f"best.{name}": value for name, value in self.best.items()}}.items():
-            value.copy_(tensors[name])
-        self.counters = json.loads(about["counters"])
+        self.counters, tensors = read_state(path, Counters)
+        restore(path, self._state(), tensors)
         progress.say(f"Going on from epoch {int(self.iteration) // self.cohort.per_epoch}.")
+
+    def _state(self) -> dict[str, Tensor]:
+        return {**self.tensors(), **{f"best.{name}": value for name, value in self.best.items()}}

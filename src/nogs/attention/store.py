@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 from torch import Tensor
 
 from nogs.attention.network import Architecture, Networks
+from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.headers import Glimpses, Header, Name, check_bounds, check_shapes, described
+from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
 FORMAT = "nogs hard-attention network 1"
+WHAT = "a hard-attention network of this version"
 OTHER_SPLITS = (
     "was trained on other splits of this data than the run's data/splits.json has, so it may be judged on images that "
     "it was trained on; bring back the data and splits.json of its training, or give the command of the run again with "
     "another --out."
 )
+
+
+class _About(Header):
+    """What is said about a network; what is not named here is shown to people alone."""
+
+    model_config = ConfigDict(extra="allow")
+
+    task: Name | None = None
+    labels: list[Name] = Field(default_factory=list)
+    method: Name | None = None
+    attribute: Name | None = None
+    seed: int | None = None
+    splits: Name | None = None
+    best: Name | None = None
+    iteration: int | None = None
+    validation: float | None = None
+    test: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Whoever uses a network asks for these; a pretrained trunk has no labels of its own."""
+        missing = {"task", "method", "attribute", "seed"} - self.model_fields_set
+        if self.labels and missing:
+            raise ValueError(f"it does not say its {min(missing)}")
+        return self
+
+
+class _Header(Header):
+    """The metadata of a network's file."""
+
+    format: Literal["nogs hard-attention network 1"]
+    architecture: dict[str, Any]
+    about: _About
+    trunk: Name | None = None
 
 
 def save_network(
@@ -36,51 +74,47 @@ def save_network(
     `trunk` is the path, seen from this file's folder, of the network whose frozen embedder, RNN and classifier serve
     here too; they are then left out of `parameters`.
     """
-    # one entry, since safetensors writes several in an order of chance, and the same network shall be the same file
     header = {"format": FORMAT, "architecture": architecture.to_json(), "about": dict(about)}
-    header |= {"trunk": trunk} if trunk else {}
-    tensors = {name: value.detach().cpu().contiguous() for name, value in parameters.items()}
-    save_tensors(path, tensors, {"nogs": json.dumps(header)})
+    save_tensors(path, parameters, {**header, "trunk": trunk} if trunk else header)
 
 
 def load_network(path: Path, *, device: str | torch.device = "cpu") -> tuple[Networks, dict[str, Any]]:
     """The network of a file (M = 1) and what the file says about it."""
-    tensors, metadata = load_tensors(path, device=str(device))
-    header = _header(path, metadata)
-    if "trunk" in header:
-        below = path.parent / header["trunk"]
+    header, architecture, shapes = _read_header(path)
+    below = None
+    if header.trunk is not None:
+        below = path.parent / header.trunk
         if not below.is_file():
             raise InputError(
                 f"{path} stands on the pretrained network {below}, which is not there; keep both in their run's folder."
             )
-        tensors = {**_frozen(load_tensors(below, device=str(device))[0]), **tensors}
-    networks = Networks(Architecture.from_json(header["architecture"])).to(device)
-    expected = networks.state_dict()
-    for name in sorted(expected.keys() | tensors.keys()):
-        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape[1:]:
-            raise InputError(
-                f"{path} does not fit its own architecture: tensor {name!r} is missing, unknown or misshapen."
-            )
+        shapes = {**_frozen(_read_header(below)[2]), **shapes}
+    with described(path, WHAT):
+        # a grid of its own: what it keeps would be without memory too
+        blank = replace(architecture, grid=replace(architecture.grid))
+        check_shapes(path, lambda: Networks(blank), shapes, leading=1)
+    tensors = load_tensors(path)[0]
+    if below is not None:
+        tensors = {**_frozen(load_tensors(below)[0]), **tensors}
     for name, value in tensors.items():
         if not torch.isfinite(value).all():
             raise InputError(
                 f"{path} holds numbers that are not finite (tensor {name!r}), so it can't be used; fetch it again or "
                 "train it again with nogs train."
             )
+    networks = Networks(architecture).to(device)
     networks.load_state_dict({name: value[None] for name, value in tensors.items()})
-    return networks, header["about"]
+    return networks, header.about.model_dump(exclude_unset=True)
 
 
 def architecture_of(path: Path) -> Architecture:
     """The architecture of a network's file; its weights are not read."""
-    from safetensors import SafetensorError, safe_open
+    return _read_header(path)[1]
 
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} can't be read ({error}); train it again with nogs train.") from error
-    return Architecture.from_json(_header(path, metadata)["architecture"])
+
+def about_network(path: Path) -> dict[str, Any]:
+    """What a network's file says about it; its weights are not read."""
+    return _read_header(path)[0].about.model_dump(exclude_unset=True)
 
 
 def splits_mark(splits: Mapping[str, Sequence[str]]) -> str:
@@ -95,13 +129,26 @@ def check_splits(about: Mapping[str, Any], splits: Mapping[str, Sequence[str]]) 
         raise InputError(f"The network {name} {OTHER_SPLITS}")
 
 
-def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(metadata.get("nogs", "{}"))
-    if header.get("format") != FORMAT:
+def _read_header(path: Path) -> tuple[_Header, Architecture, dict[str, tuple[int, ...]]]:
+    """What a network's file says about itself, and its tensors' shapes; nothing is built from either."""
+    said, shapes = tensor_header(path)
+    if said.get("format") != FORMAT:
         raise InputError(f"{path} is not a hard-attention network of this version; train it again with nogs train.")
-    return header
+    with described(path, WHAT):
+        header = _Header.model_validate(said)
+        values = header.architecture
+        check_bounds(values, tensors=len(shapes))
+        unknown = values.keys() - {field.name for field in fields(Architecture)}
+        if unknown:
+            raise InputError(f"its architecture has the unknown field {min(unknown)!r}")
+        TypeAdapter(Glimpses).validate_python(values["glimpses"])
+        grid = Grid.from_json(values["grid"])
+        architecture = TypeAdapter(Architecture).validate_python({**values, "grid": grid})
+        if header.about.labels and len(header.about.labels) != architecture.labels:
+            raise InputError(f"it names {len(header.about.labels)} labels of {architecture.labels}")
+    return header, architecture, shapes
 
 
-def _frozen(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _frozen(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a network that pretraining fixes."""
     return {name: value for name, value in tensors.items() if name.startswith(("embed_parameters", "core_parameters"))}

@@ -6,7 +6,6 @@ iteration, and everything else is in the state.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,10 +27,11 @@ from nogs.data.task import Task
 from nogs.runtime import progress
 from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.headers import Header
 from nogs.runtime.memory import keep_freed_memory
 from nogs.runtime.metrics import Metrics
+from nogs.runtime.state import read_state, restore, save_state
 
 BEST = {"accuracy": 1, "balanced_accuracy": 1, "nll": -1}
 """What the kept networks are best at on the validation images, and the sign that makes more of it better."""
@@ -43,6 +43,14 @@ ELSEWHERE = {"save_every", "weights", "cache", "pretrain_abreast"}
 """Fields that change no result, or whose content counts and not their value."""
 
 LOSSES = ("classification", "reinforce", "baseline", "supervision", "reward")
+
+
+class Counters(Header):
+    """What a state holds besides tensors: names, the iteration at which networks failed, digests of their metrics."""
+
+    networks: str
+    failed: dict[str, int]
+    logged: list[str | None]
 
 
 class Trainer:
@@ -91,6 +99,8 @@ class Trainer:
         self.best_iteration = {kind: torch.zeros(len(members), dtype=torch.int64, device=device) for kind in BEST}
         self.best_networks = {kind: {name: p.data.clone() for name, p in self.learned.items()} for kind in BEST}
         self.failed: dict[int, int] = {}
+        self.logged: list[str | None] = [None] * len(members)
+        """Digest of each network's lines of metrics so far."""
         self.whole_image: list[float | None] = [None] * len(members)
         self.validate = Evaluator(self.networks, self.cohort, "validation", trajectories=config.trajectories)
 
@@ -126,9 +136,14 @@ class Trainer:
         with ExitStack() as opened, progress.track("training", total=config.iterations, start=first) as bar:
             metrics = [
                 opened.enter_context(
-                    Metrics(folder / member.name, resume_after=first or -1, tensorboard=len(self.members) <= 16)
+                    Metrics(
+                        folder / member.name,
+                        resume_after=first or -1,
+                        digest=self.logged[m] if first else None,
+                        tensorboard=len(self.members) <= 16,
+                    )
                 )
-                for member in self.members
+                for m, member in enumerate(self.members)
             ]
             for iteration in range(first, config.iterations):
                 if iteration % self.cohort.per_epoch == 0 or iteration == first:
@@ -171,6 +186,7 @@ class Trainer:
         for m, writer in enumerate(metrics):
             if self.failed.get(m, iteration) == iteration:
                 writer.log(iteration, **{name: values[m] for name, values in lists.items()})
+                self.logged[m] = writer.digest
         return float(scores["accuracy"].nanmean())
 
     def tensors(self) -> dict[str, Tensor]:
@@ -192,17 +208,21 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write the state."""
         names = ", ".join(member.name for member in self.members)
-        about = {"fingerprint": self.fingerprint(), "failed": json.dumps(self.failed), "networks": names}
-        save_tensors(path, {name: value.cpu() for name, value in self.tensors().items()}, about)
+        failed = {str(m): iteration for m, iteration in self.failed.items()}
+        counters = Counters(networks=names, failed=failed, logged=self.logged)
+        save_state(path, self.tensors(), mark=self.fingerprint(), counters=counters)
 
     def load(self, path: Path) -> None:
         """Continue from a state of these networks, if there is one."""
         if not path.exists():
             return
-        tensors, about = load_tensors(path)
-        for name, value in self.tensors().items():
-            value.copy_(tensors[name])
-        self.failed = {int(m): iteration for m, iteration in json.loads(about["failed"]).items()}
+        counters, tensors = read_state(path, Counters)
+        restore(path, self.tensors(), tensors)
+        numbers = set(map(str, range(len(self.members))))
+        if len(counters.logged) != len(numbers) or not counters.failed.keys() <= numbers:
+            raise InputError(f"{path} counts other networks than it holds; delete it, and the training starts again.")
+        self.failed = {int(m): iteration for m, iteration in counters.failed.items()}
+        self.logged = list(counters.logged)
         progress.say(f"Going on from iteration {int(self.iteration)}.")
 
     def complain(self) -> None:

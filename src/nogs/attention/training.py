@@ -15,16 +15,16 @@ from nogs.attention.embedders import EMBEDDERS
 from nogs.attention.network import Architecture
 from nogs.attention.outcome import write_outcomes
 from nogs.attention.pretraining import pretrain
-from nogs.attention.trainer import BEST, LOSSES, STATE, Trainer, state_mark, telling_fields
+from nogs.attention.trainer import BEST, LOSSES, STATE, Counters, Trainer, state_mark, telling_fields
 from nogs.attention.trunks import source_of
 from nogs.data.task import Task
 from nogs.runtime import progress
 from nogs.runtime.device import Precision, pick_device, pick_precision
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.lock import only_one
 from nogs.runtime.stage import Stage
+from nogs.runtime.state import read_counters, state_of
 
 __all__ = ["BEST", "LOSSES", "STATE", "Trainer", "train"]
 
@@ -99,9 +99,9 @@ def pick(config: AttentionConfig, device: torch.device) -> Precision:
 
 def check_state(path: Path, mark: str) -> None:
     """Refuse to begin where the unfinished training of other networks would be lost."""
-    if path.exists() and (about := load_tensors(path)[1]).get("fingerprint") != mark:
+    if path.exists() and state_of(path) != mark:
         raise InputError(
-            f"{path} is the unfinished training of {about.get('networks', 'other networks')}; finish it with the "
+            f"{path} is the unfinished training of {read_counters(path, Counters).networks}; finish it with the "
             "command that began it, delete it to begin anew, or choose another --out."
         )
 

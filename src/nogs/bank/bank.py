@@ -9,21 +9,41 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
+from pydantic import Field
 from torch import Tensor
 
 from nogs.bank.pca import LARGEST_CODE, PCA
-from nogs.bank.store import Images, ResidentImages, stored_blocks
+from nogs.bank.store import MANIFEST, Images, ResidentImages, stored_blocks
 from nogs.data.task import Task
 from nogs.runtime import progress
+from nogs.runtime.digests import DONE
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_array, read_json, save_array, write_json
+from nogs.runtime.files import load_array, read_json, read_sealed, save_array, write_sealed
 from nogs.runtime.fingerprint import file_digest, fingerprint
+from nogs.runtime.headers import Header, described
+from nogs.runtime.tensors import own_tensor
 
 __all__ = ["Bank", "encode_bank", "make_bank", "read_codes", "read_sources", "source_rows"]
 
 CODES = "codes"
 PCA_FILE = "pca.safetensors"
 SOURCES = "sources.npy"
+
+
+class _Codes(Header):
+    """What the manifest says about one file of codes."""
+
+    file: str = Field(pattern=r"^\d{5,}\.npy$")
+    images: int = Field(ge=1)
+    digest: str
+
+
+class _Manifest(Header):
+    """The manifest of a bank's codes: of which PCA, images a file, and the files."""
+
+    pca: str
+    block: int = Field(ge=1)
+    files: list[_Codes]
 
 
 @dataclass(frozen=True)
@@ -65,11 +85,11 @@ def encode_bank(images: Images, pca: PCA, *, folder: Path, block: int, device: t
     """The second pass: float16 codes of every image, a file for each `block` images; files that are there are kept."""
     pca = pca.to(device)
     mark = file_digest(folder / PCA_FILE)
-    path = folder / CODES / "manifest.json"
-    record: dict[str, Any] = read_json(path) if path.exists() else {}
-    if record.get("pca") != mark or record.get("block") != block:
-        record = {"pca": mark, "block": block, "files": []}
-    start = sum(entry["images"] for entry in record["files"])
+    path = folder / CODES / MANIFEST
+    manifest = _read_manifest(path) if path.exists() else None
+    if manifest is None or manifest.pca != mark or manifest.block != block:
+        manifest = _Manifest(pca=mark, block=block, files=[])
+    start = sum(entry.images for entry in manifest.files)
     with progress.track("encoding the bank", total=len(images), unit="images", start=start) as bar:
         for first in range(start, len(images), block):
             rows = range(first, min(first + block, len(images)))
@@ -77,25 +97,34 @@ def encode_bank(images: Images, pca: PCA, *, folder: Path, block: int, device: t
                 _halves(pca.encode(images.read(np.arange(n, min(n + 512, rows.stop))).to(device))).cpu()
                 for n in range(rows.start, rows.stop, 512)
             ]
-            file = folder / CODES / f"{len(record['files']):05}.npy"
+            file = folder / CODES / f"{len(manifest.files):05}.npy"
             save_array(file, torch.cat(part).numpy())
-            record["files"].append({"file": file.name, "images": len(rows), "digest": file_digest(file)})
-            write_json(path, record)
+            manifest.files.append(_Codes(file=file.name, images=len(rows), digest=file_digest(file)))
+            write_sealed(path, manifest.model_dump())
             bar.advance(len(rows))
 
 
 def read_codes(folder: Path) -> Float[Tensor, "N C"]:
     """The codes of a bank's folder, checked; float16."""
-    record = read_json(folder / CODES / "manifest.json")
-    parts = []
-    if file_digest(folder / PCA_FILE) != record["pca"]:
+    manifest, parts = _read_manifest(folder / CODES / MANIFEST), []
+    if file_digest(folder / PCA_FILE) != manifest.pca:
         raise InputError(f"{folder / PCA_FILE} has changed since the bank was built; build the bank again.")
-    for entry in record["files"]:
-        path = folder / CODES / entry["file"]
-        if file_digest(path) != entry["digest"]:
+    for entry in manifest.files:
+        path = folder / CODES / entry.file
+        if file_digest(path) != entry.digest:
             raise InputError(f"{path} has changed since the bank was built; build the bank again.")
-        parts.append(torch.from_numpy(load_array(path)))
+        codes = load_array(path)
+        if codes.dtype != np.float16 or codes.ndim != 2 or len(codes) != entry.images:
+            raise InputError(f"{path} holds {codes.dtype} {codes.shape}, not its codes; build the bank again.")
+        parts.append(own_tensor(codes))
+    if not parts or len({part.shape[1] for part in parts}) > 1:
+        raise InputError(f"{folder / CODES / MANIFEST} lists no codes of one length; build the bank again.")
     return torch.cat(parts)
+
+
+def _read_manifest(path: Path) -> _Manifest:
+    with described(path, "the manifest of a bank's codes"):
+        return _Manifest.model_validate(read_sealed(path))
 
 
 def source_rows(task: Task) -> Int64[np.ndarray, " M"]:
@@ -108,16 +137,18 @@ def source_rows(task: Task) -> Int64[np.ndarray, " M"]:
 def read_sources(folder: Path, *, images: int) -> Int64[Tensor, " N"] | None:
     """Which training image each row of a bank's folder shows, if that is known."""
     path = folder / SOURCES
-    if not path.exists():
-        return None
     remedy = "run the nogs bank build that made the bank once more, which writes this file again and keeps the rest."
+    if not path.exists():
+        if SOURCES in read_json(folder / DONE)["files"]:
+            raise InputError(f"{path} is missing; {remedy}")
+        return None
     try:
         found = load_array(path)
     except InputError as error:
         raise InputError(f"{path} is damaged or can't be read; {remedy}") from error
     if found.shape != (images,) or found.dtype != np.int64:
         raise InputError(f"{path} holds {found.dtype} {found.shape}, not {images} sources; {remedy}")
-    return torch.from_numpy(found)
+    return own_tensor(found)
 
 
 def on_device(codes: Float[Tensor, "N C"], device: torch.device) -> Float[Tensor, "N C"]:

@@ -1,7 +1,8 @@
 """Building a bank into a folder, resumable at any moment; loading one.
 
 bank/stage.json, done.json          what it was built from
-bank/generator.safetensors          the generator trained here, if there is one; before that, its generator-state
+bank/generator.safetensors, .json   the generator trained here, if there is one, and the seconds that it took; before
+                                    that, its generator-state
 bank/images/                        shards of images, or `probe.npy` where only their numbers are kept
 bank/pca.safetensors, codes/        principal components, float16 codes
 bank/sources.npy                    the training image that each shows, if the generator says so
@@ -11,27 +12,29 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from pydantic import BaseModel, Field
 from torch import Tensor
 
-from nogs.bank.bank import PCA_FILE, SOURCES, Bank, encode_bank, on_device, read_codes, read_sources, source_rows
+from nogs.bank.bank import CODES, PCA_FILE, SOURCES, Bank, encode_bank, on_device, read_codes, read_sources, source_rows
 from nogs.bank.config import SEED, BankConfig, TrainedConfig
 from nogs.bank.generators import Generator, make_generator
 from nogs.bank.generators.pictures import TrainingImages
 from nogs.bank.leaks import Duplicates, allowed_rows
 from nogs.bank.pca import fit_pca, load_pca, save_pca
-from nogs.bank.store import Images, Shards, resident
+from nogs.bank.store import MANIFEST, Images, Note, Shards, resident
 from nogs.data.task import Task
 from nogs.runtime import progress
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
-from nogs.runtime.files import load_array, read_json, save_array, write_json
+from nogs.runtime.files import load_array, read_json, read_sealed, save_array, write_sealed
 from nogs.runtime.fingerprint import file_digest, fingerprint
+from nogs.runtime.headers import described
 from nogs.runtime.stage import Stage
 
 __all__ = ["GENERATOR", "SeededImages", "build_bank", "load_bank", "read_about"]
@@ -39,6 +42,21 @@ __all__ = ["GENERATOR", "SeededImages", "build_bank", "load_bank", "read_about"]
 GENERATOR = "generator.safetensors"
 SHARD = 256 << 20  # bytes of a file of images
 _PROBED = 8  # images kept of a bank of numbers, to tell whether the generator still makes the same
+
+
+class _About(BaseModel):
+    """What `done.json` of a bank must say; more is for people."""
+
+    stage: Literal["bank"]
+    fingerprint: str
+    task: str
+    images: int = Field(ge=1)
+    generator: str
+    generator_digest: str | None
+    near_duplicates_left_out: int
+    explained_variance: float
+    config: dict[str, Any]
+    files: dict[str, str]
 
 
 class SeededImages:
@@ -113,7 +131,9 @@ def build_bank(
     pca = load_pca(folder / PCA_FILE, device=where)
     encode_bank(images, pca, folder=folder, block=1 << 15, device=where)
     _write_sources(task, generator, folder)
+    inner = [f"{CODES}/{MANIFEST}", *(f"images/{name}" for name in (MANIFEST, "build.json", "probe.npy"))]
     stage.finish(
+        also=[name for name in inner if (folder / name).exists()],
         images=len(images),
         generator=config.generator,
         generator_fingerprint=generator.fingerprint,
@@ -173,29 +193,26 @@ def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -
     from nogs.bank.generators.trained import Trained
     from nogs.bank.generators.training import STATE, train_generator
 
-    path, state = folder / GENERATOR, folder / STATE
+    path, times, state = folder / GENERATOR, folder / "generator.json", folder / STATE
     rows = allowed_rows(task, rms=config.duplicate_rms, device=device)
     if path.exists():
         about = Trained.load(path).about
         same = TrainedConfig.model_validate(about["config"]) == config.trained
         if same and about["ids"] == [task.ids[row] for row in rows]:
-            return path, _training_seconds(about)
+            return path, sum(read_sealed(times).values()) if times.exists() else 0.0
         raise InputError(f"{path} was trained with other fields or images; choose another folder or delete it.")
     made = train_generator(task, rows, config=config.trained, seed=SEED, device=device, state=state)
+    write_sealed(times, made.seconds)
     made.save(path)
     state.unlink(missing_ok=True)
-    return path, _training_seconds(made.about)
-
-
-def _training_seconds(about: dict[str, Any]) -> float:
-    return float(about["training_seconds"] + about["encoding_seconds"])
+    return path, sum(made.seconds.values())
 
 
 def _write_images(generator: Generator, check: Duplicates, config: BankConfig, folder: Path) -> Shards:
     """Generate until there are `count` images that are no near-duplicates, a shard at a time."""
     store = Shards.create(folder, size=generator.size)
     per_shard = max(1, SHARD // (3 * generator.size[0] * generator.size[1]))
-    number = store.notes[-1]["next"] if store.notes else 0
+    number = store.notes[-1].next if store.notes else 0
     with progress.track("generating the bank", total=config.count, unit="images", start=len(store)) as bar:
         while len(store) < config.count and not _exhausted(generator, number):
             wanted = min(per_shard, config.count - len(store))
@@ -210,15 +227,14 @@ def _write_images(generator: Generator, check: Duplicates, config: BankConfig, f
                 bar.advance(len(parts[-1]))
                 _refuse_hopeless(len(dropped), held)
             if held:
-                store.append(np.concatenate(parts), next=number, dropped=dropped)
+                store.append(np.concatenate(parts), Note(next=number, dropped=dropped))
     return store
 
 
 def _write_numbers(generator: Generator, check: Duplicates, config: BankConfig, folder: Path) -> SeededImages:
     """The numbers of `count` images that are no near-duplicates; the first few images are kept as a probe."""
     path = folder / "build.json"
-    record: dict[str, Any] = read_json(path) if path.exists() else {"next": 0, "dropped": []}
-    number, dropped = int(record["next"]), list(record["dropped"])
+    number, dropped = _read_numbers(path) if path.exists() else (0, [])
     with progress.track("checking the bank", total=config.count, unit="images", start=number - len(dropped)) as bar:
         while number - len(dropped) < config.count and not _exhausted(generator, number):
             for _ in range(64):
@@ -231,7 +247,7 @@ def _write_numbers(generator: Generator, check: Duplicates, config: BankConfig, 
                 number = int(numbers[-1]) + 1
                 bar.advance(int((~bad).sum()))
                 _refuse_hopeless(len(dropped), number - len(dropped))
-            write_json(path, {"next": number, "dropped": dropped})
+            write_sealed(path, {"next": number, "dropped": dropped})
     made = SeededImages(generator, _kept(number, dropped), seed=SEED, batch=config.batch)
     save_array(folder / "probe.npy", made.read(np.arange(min(_PROBED, len(made)))).numpy())
     return made
@@ -249,7 +265,13 @@ def _open_numbers(
         raise InputError(f"{folder} keeps only the numbers of its images; give its task, to generate them anew.")
     own = folder / GENERATOR
     generator = make_generator(config, task=task, source=source or (own if own.exists() else None), device=device)
-    made = SeededImages(generator, _kept(*_drawn(folder)), seed=SEED, batch=config.batch)
+    following, dropped = _drawn(folder)
+    if following - len(set(dropped)) != about["images"]:
+        raise InputError(
+            f"{folder / 'images' / 'build.json'} lists {following - len(set(dropped))} images, not {about['images']}; "
+            "build the bank again."
+        )
+    made = SeededImages(generator, _kept(following, dropped), seed=SEED, batch=config.batch)
     probe = load_array(folder / "images" / "probe.npy").astype(np.int16)
     # another device may round differently, another generator makes other pictures
     if np.abs(made.read(np.arange(len(probe))).numpy() - probe).mean() > 1:
@@ -285,10 +307,15 @@ def _drawn(folder: Path) -> tuple[int, list[int]]:
     """The number after the last that was asked of a bank's generator, and those that were left out."""
     path = folder / "images" / "build.json"
     if path.exists():
-        record = read_json(path)
-        return int(record["next"]), list(record["dropped"])
+        return _read_numbers(path)
     notes = Shards.open(folder / "images").notes
-    return notes[-1]["next"], [number for note in notes for number in note["dropped"]]
+    return notes[-1].next, [number for note in notes for number in note.dropped]
+
+
+def _read_numbers(path: Path) -> tuple[int, list[int]]:
+    with described(path, "the list of a bank's numbers"):
+        note = Note.model_validate(read_sealed(path))
+    return note.next, note.dropped
 
 
 def _write_sources(task: Task, generator: Generator, folder: Path) -> None:
@@ -313,7 +340,8 @@ def read_about(folder: Path) -> dict[str, Any]:
     path = folder / "done.json"
     if not path.exists():
         raise InputError(f"{folder} holds no finished bank; run nogs bank build.")
-    about = read_json(path)
-    if not isinstance(about, dict) or about.get("stage") != "bank" or "config" not in about:
-        raise InputError(f"{path} does not describe a bank; build the bank again.")
+    about: dict[str, Any] = read_json(path)
+    with described(path, "the mark of a finished bank"):
+        _About.model_validate(about)
+        BankConfig.model_validate(about["config"])
     return about

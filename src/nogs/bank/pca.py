@@ -18,8 +18,9 @@ from torch import Tensor
 
 from nogs.bank.store import Images, stored_blocks
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.headers import described
 from nogs.runtime.streams import torch_stream
+from nogs.runtime.tensors import load_tensors, save_tensors
 
 __all__ = ["PCA", "fit_pca", "load_pca", "save_pca"]
 
@@ -184,15 +185,21 @@ def load_pca(path: Path, *, device: str | torch.device = "cpu") -> PCA:
     tensors, metadata = load_tensors(path, device)
     if metadata.get("format") != FORMAT:
         raise InputError(f"{path} is not the PCA of a bank of this version; build the bank again.")
-    red, green, blue = tensors["centre"].tolist()
-    a, b, c = tensors["scale"].tolist()
-    height, width = tensors["size"].tolist()
-    return PCA(
-        tensors["mean"],
-        tensors["basis"],
-        tensors["variance"],
-        (red, green, blue),
-        (a, b, c),
-        (height, width),
-        float(tensors["total_variance"]),
-    )
+    with described(path, "the PCA of a bank of this version"):
+        red, green, blue = tensors["centre"].tolist()
+        a, b, c = tensors["scale"].tolist()
+        height, width = tensors["size"].tolist()
+        count = len(tensors["basis"])
+        shapes = {"mean": (3 * height * width,), "basis": (count, 3 * height * width), "variance": (count,)}
+        for name, shape in shapes.items():
+            if tensors[name].shape != shape or not tensors[name].isfinite().all():
+                raise InputError(f"its tensor {name!r} is misshapen or not finite")
+        return PCA(
+            tensors["mean"],
+            tensors["basis"],
+            tensors["variance"],
+            (red, green, blue),
+            (a, b, c),
+            (height, width),
+            float(tensors["total_variance"]),
+        )

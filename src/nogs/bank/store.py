@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Int64, UInt8
+from pydantic import Field
 from torch import Tensor
 
+from nogs.runtime.digests import file_digest
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_array, read_json, save_array, write_json
-from nogs.runtime.fingerprint import file_digest
+from nogs.runtime.files import load_array, read_sealed, save_array, write_sealed
+from nogs.runtime.headers import Header, described
 
-__all__ = ["Images", "ResidentImages", "Shards", "resident", "stored_blocks"]
+__all__ = ["Images", "Note", "ResidentImages", "Shards", "resident", "stored_blocks"]
 
-FORMAT = "nogs bank images 1"
 MANIFEST = "manifest.json"
 
 
@@ -61,14 +61,28 @@ class ResidentImages:
         return self.pixels[torch.from_numpy(rows).to(self.pixels.device)]
 
 
-@dataclass(frozen=True)
-class _Shard:
+class Note(Header):
+    """Where a bank's generator stood after a shard: the next number to ask it for, and those that were left out."""
+
+    next: int = Field(ge=0, le=10**9)
+    dropped: list[int]
+
+
+class _Shard(Header):
     """What the manifest says about one shard."""
 
-    file: str
-    images: int
+    file: str = Field(pattern=r"^\d{5,}\.npy$")
+    images: int = Field(ge=1)
     checks: str  # digest of the file of CRCs
-    about: dict[str, Any]  # the builder's own notes, such as where its generator stood
+    note: Note
+
+
+class _Manifest(Header):
+    """The manifest of a folder of shards."""
+
+    format: Literal["nogs bank images 1"]
+    size: list[Annotated[int, Field(ge=1, le=1 << 14)]] = Field(min_length=2, max_length=2)
+    shards: list[_Shard]
 
 
 class Shards:
@@ -95,15 +109,9 @@ class Shards:
     def open(cls, folder: Path) -> Shards:
         """The store in `folder`; its manifest is read, its images are not."""
         path = Path(folder) / MANIFEST
-        record = read_json(path)
-        if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise InputError(f"{path} is not the manifest of a bank of this version; build the bank again.")
-        try:
-            shards = [_Shard(**entry) for entry in record["shards"]]
-            height, width = record["size"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is damaged ({error}); build the bank again.") from error
-        return cls(Path(folder), size=(int(height), int(width)), shards=shards)
+        with described(path, "the manifest of a bank of this version"):
+            manifest = _Manifest.model_validate(read_sealed(path))
+        return cls(Path(folder), size=(manifest.size[0], manifest.size[1]), shards=manifest.shards)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -114,15 +122,15 @@ class Shards:
         return int(self._starts[-1])
 
     @property
-    def notes(self) -> list[dict[str, Any]]:
+    def notes(self) -> list[Note]:
         """The builder's notes on each shard."""
-        return [shard.about for shard in self._shards]
+        return [shard.note for shard in self._shards]
 
     def rows(self, shard: int) -> range:
         """The rows that a shard holds."""
         return range(int(self._starts[shard]), int(self._starts[shard + 1]))
 
-    def append(self, images: UInt8[np.ndarray, "n H W 3"], **about: Any) -> None:
+    def append(self, images: UInt8[np.ndarray, "n H W 3"], note: Note | None = None) -> None:
         """Write the next shard. It is in the store when this returns, and not at all if it does not return."""
         if images.dtype != np.uint8 or images.shape[1:] != (*self.size, 3):
             raise ValueError(f"A shard of {images.dtype} {images.shape} does not fit images of {self.size} px.")
@@ -130,7 +138,9 @@ class Shards:
         crc = self.folder / _crc_name(name)
         save_array(self.folder / name, images)
         save_array(crc, np.array([zlib.crc32(np.ascontiguousarray(image).data) for image in images], np.uint32))
-        self._shards.append(_Shard(name, len(images), file_digest(crc), about))
+        self._shards.append(
+            _Shard(file=name, images=len(images), checks=file_digest(crc), note=note or Note(next=0, dropped=[]))
+        )
         self._starts = np.append(self._starts, self._starts[-1] + len(images))
         self._write_manifest()
 
@@ -172,6 +182,8 @@ class Shards:
             if file_digest(crc_path) != entry.checks:
                 raise InputError(f"{crc_path} has changed since the bank was built; build the bank again.")
             pixels, crc = load_array(path, mmap=True), load_array(crc_path)
+            if crc.shape != (entry.images,):
+                raise InputError(f"{crc_path} is not of {path.name}; build the bank again.")
             if pixels.shape != (entry.images, *self.size, 3) or pixels.dtype != np.uint8:
                 raise InputError(f"{path} holds {pixels.dtype} {pixels.shape}, not its images; build the bank again.")
             self._maps[shard] = pixels, crc
@@ -182,10 +194,8 @@ class Shards:
         return f"{path} is damaged: image {row} has changed since the bank was built; build the bank again."
 
     def _write_manifest(self) -> None:
-        write_json(
-            self.folder / MANIFEST,
-            {"format": FORMAT, "size": list(self.size), "shards": [vars(shard) for shard in self._shards]},
-        )
+        record = _Manifest(format="nogs bank images 1", size=list(self.size), shards=self._shards)
+        write_sealed(self.folder / MANIFEST, record.model_dump())
 
 
 def resident(

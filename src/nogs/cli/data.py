@@ -28,12 +28,12 @@ def prepare(argv: list[str]) -> None:
         PrepareArgs,
         argv,
         prog="nogs data prepare",
-        description="Decode the images once into the cache, and write RUN/recipe.yaml and RUN/data: splits.json, "
-        "inspect.json and contact-sheet.png.",
+        description="Decode the images once into the cache, or compare those that are there with their checksums; "
+        "write RUN/recipe.yaml and RUN/data: splits.json, inspect.json and contact-sheet.png.",
     )
     from nogs.stages import data
 
-    experiment = args.experiment(recipe)
+    experiment = args.experiment(recipe, verify=True)
     folder = data.prepare(experiment)
     print(f"{experiment.task.name}: {len(experiment.task.ids):,} images ready; splits in {folder / 'splits.json'}")
 

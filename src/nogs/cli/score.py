@@ -10,7 +10,7 @@ import tyro
 from nogs.cli.args import TaskArgs
 from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, write_json
+from nogs.runtime.files import write_json
 
 if TYPE_CHECKING:
     from nogs.data import Task
@@ -166,10 +166,10 @@ def _sequences(args: ScoreArgs, task: Task) -> dict[str, tuple[Path, Sequences]]
 
 def _first_map(folders: list[Path], column: int | None) -> Any:
     """The map of the first step that `nogs annotate` left beside one of the folders."""
-    from nogs.design.annotation import FIRST
+    from nogs.design.blocks import FIRST, first_map
 
     for folder in folders:
         for path in (folder / FIRST, folder.parent / FIRST):
             if path.is_file():
-                return load_tensors(path)[0]["estimate"][0 if column is None else column]
+                return first_map(path, column)
     return None

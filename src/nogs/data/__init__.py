@@ -44,12 +44,14 @@ def load_task(
     cache: Path | None = None,
     skip_corrupt: bool = False,
     workers: int | None = None,
+    verify: bool = False,
 ) -> Task:
     """The task of `config`, its images read from the folder `data` and kept decoded in `cache`.
 
     Unreadable images are an error that names them all, unless `skip_corrupt` or the config's: then they are
     left out and noted.
-    `workers` is the number of decoding processes, by default one a core.
+    `workers` is the number of decoding processes, by default one a core. With `verify` every decoded image is compared
+    with its checksum.
     """
     if config.kind == "digits":
         from nogs.data.digits import load_digits_task
@@ -67,6 +69,7 @@ def load_task(
         cache=cache,
         skip_corrupt=skip_corrupt or config.skip_corrupt,
         workers=workers,
+        verify=verify,
     )
     return catalogue.task(prepared, grid=config.grid)
 

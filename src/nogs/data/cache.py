@@ -1,7 +1,9 @@
 """Decoded images on disk: pictures are decoded once, in parallel, and mapped into memory from then on.
 
 A cache is a folder named by a fingerprint of the files and of how they are prepared. `cache.json` is written last:
-without it, or with another fingerprint in it, the rest is not used.
+without it, or with another fingerprint in it, the rest is not used. It holds a CRC-32 of every `_CHUNK` pictures, which
+are compared whenever the size or the time of change of `images.npy` is not the noted one: reading all of it at every
+start would take longer than the work. `nogs data prepare` always compares them.
 """
 
 from __future__ import annotations
@@ -9,23 +11,27 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import time
+import zlib
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, ValidationError
 
 from nogs.data.archives import Entry
 from nogs.data.images import VERSION, Chunk, Preparation, decode_chunk
 from nogs.runtime import files
+from nogs.runtime.digests import file_digest
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import LocalExecutor
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.headers import Header
+from nogs.runtime.lock import held, remove_abandoned
 from nogs.runtime.progress import say, track
 
 __all__ = ["Prepared", "prepare", "shortage"]
@@ -33,7 +39,6 @@ __all__ = ["Prepared", "prepare", "shortage"]
 _CHUNK = 128  # pictures a worker decodes and writes at once: 19 MB at 224 px
 _NAMED = 5  # unreadable pictures named in the sentence itself
 _LARGEST = 2**30  # bytes of one decoded picture, some 19,000 px a side; more fills a machine's memory
-_STALE = 86_400  # seconds after which another process's unfinished file counts as left behind
 
 
 @dataclass(frozen=True)
@@ -55,20 +60,25 @@ def prepare(
     cache: Path,
     skip_corrupt: bool = False,
     workers: int | None = None,
+    verify: bool = False,
 ) -> Prepared:
-    """The pixels of `entries`, from the cache if it has them, else decoded into it by `workers` processes."""
+    """The pixels of `entries`, from the cache if it has them, else decoded into it by `workers` processes.
+
+    With `verify` every picture of the cache is read and compared with its checksum, whatever the file's time says.
+    """
     sources = "\n".join(f"{entry.name}\t{entry.size}\t{entry.stamp}" for entry in entries)
     mark = fingerprint("prepared images", VERSION, how, sources, boxes)
     folder = Path(cache) / f"{name}-{how.size}px-{mark}"
-    record = _finished(folder, mark)
+    remove_abandoned(Path(cache), "*/.images.*.part.npy")
+    record = _finished(folder, mark, verify=verify)
     if record is None:
         record = _decode_all(folder, name, mark, entries, boxes, how, workers or os.cpu_count() or 1)
-    corrupt = record["corrupt"]
+    corrupt = [bad.model_dump() for bad in record.corrupt]
     if corrupt and not skip_corrupt:
         raise InputError(_unreadable(corrupt, len(entries), folder))
     notes = []
-    if record["conversions"]:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in record["conversions"].items())
+    if record.conversions:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in record.conversions.items())
         notes.append(f"Pictures that were not plain RGB were converted: {kinds}.")
     if corrupt:
         pictures = "picture" if len(corrupt) == 1 else "pictures"
@@ -78,29 +88,80 @@ def prepare(
     return Prepared(images, rows, files.load_array(folder / "sizes.npy"), tuple(notes))
 
 
-def _finished(folder: Path, mark: str) -> dict[str, Any] | None:
-    """What `cache.json` says, or None if the cache is not whole."""
+class _Corrupt(Header):
+    row: int = Field(ge=0)
+    file: str
+    problem: str
+
+
+class _Record(Header):
+    """What `cache.json` says."""
+
+    fingerprint: str
+    task: str
+    version: int
+    preparation: dict[str, Any]
+    images: int = Field(ge=0)
+    conversions: dict[str, int]
+    corrupt: list[_Corrupt]
+    checks: list[int]
+    """CRC-32 of each `_CHUNK` pictures."""
+    stamp: list[int]
+    """Size and time of change of images.npy when they were compared last."""
+    sizes: str
+    """Digest of sizes.npy."""
+
+
+def _finished(folder: Path, mark: str, *, verify: bool) -> _Record | None:
+    """What `cache.json` says, or None if the cache is not whole or has changed."""
     path = folder / "cache.json"
     if not path.exists():
         return None
     try:
-        record = files.read_json(path)
-        whole = record["fingerprint"], record["images"], record["conversions"], record["corrupt"]
-    except (InputError, KeyError, TypeError):
+        record = _Record.model_validate(files.read_sealed(path))
+    except (InputError, ValidationError):
         say(f"{path} is damaged: the pictures are decoded again.")
         return None
-    if whole[0] != mark:
+    if record.fingerprint != mark:
         raise InputError(
             f"The cache {folder} holds images of another recipe than its name says; delete that folder or give "
             "another --cache."
         )
+    file = folder / "images.npy"
     try:
-        images = files.load_array(folder / "images.npy", mmap=True)
+        images = files.load_array(file, mmap=True)
         sizes = files.load_array(folder / "sizes.npy")
     except InputError:
         return None
-    found: dict[str, Any] = record
-    return found if len(images) == len(sizes) == found["images"] else None
+    if not len(images) == len(sizes) == record.images or file_digest(folder / "sizes.npy") != record.sizes:
+        say(f"{folder} is damaged: the pictures are decoded again.")
+        return None
+    if verify or _stamp(file) != record.stamp:
+        changed = [
+            n
+            for n, check in enumerate(_checks(images, "Comparing the decoded images"))
+            if n >= len(record.checks) or check != record.checks[n]
+        ]
+        if changed:
+            say(f"{file} has changed since it was written: the pictures are decoded again.")
+            return None
+        record = record.model_copy(update={"stamp": _stamp(file)})
+        with suppress(InputError):  # a cache that may only be read is compared at every start
+            files.write_sealed(path, record.model_dump())
+    return record
+
+
+def _stamp(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _checks(images: npt.NDArray[np.uint8], title: str) -> Iterator[int]:
+    with track(title, total=len(images), unit="images") as bar:
+        for row in range(0, len(images), _CHUNK):
+            part = np.ascontiguousarray(images[row : row + _CHUNK])
+            yield zlib.crc32(part.data)
+            bar.advance(len(part))
 
 
 def _decode_all(
@@ -111,7 +172,7 @@ def _decode_all(
     boxes: npt.NDArray[np.float64] | None,
     how: Preparation,
     workers: int,
-) -> dict[str, Any]:
+) -> _Record:
     total = len(entries)
     row_bytes = how.size * how.size * 3
     _make_room(folder, images=total, size=how.size)
@@ -119,7 +180,12 @@ def _decode_all(
         (folder / "cache.json").unlink()
     sizes = np.zeros((total, 2), np.int32)
     problems, conversions = [""] * total, [""] * total
-    with files.atomic(folder / "images.npy") as temporary, track(f"Decoding {name}", total=total, unit="images") as bar:
+    with (
+        ExitStack() as stack,  # until the file has its name
+        files.atomic(folder / "images.npy") as temporary,
+        track(f"Decoding {name}", total=total, unit="images") as bar,
+    ):
+        stack.enter_context(held(temporary))
         start = _allocate(temporary, total, how.size)
         chunks = [
             Chunk(
@@ -149,25 +215,25 @@ def _decode_all(
         files.write_text(folder / "corrupt.txt", lines)
     files.save_array(folder / "sizes.npy", np.delete(sizes, bad, 0))
     converted = Counter(kind for text in conversions for kind in text.split("; ") if kind)
-    record = {
-        "fingerprint": mark,
-        "task": name,
-        "version": VERSION,
-        "preparation": asdict(how),
-        "images": total - len(bad),
-        "conversions": dict(converted.most_common()),
-        "corrupt": corrupt,
-    }
-    files.write_json(folder / "cache.json", record)
+    path = folder / "images.npy"
+    record = _Record(
+        fingerprint=mark,
+        task=name,
+        version=VERSION,
+        preparation=asdict(how),
+        images=total - len(bad),
+        conversions=dict(converted.most_common()),
+        corrupt=[_Corrupt.model_validate(one) for one in corrupt],
+        checks=list(_checks(files.load_array(path, mmap=True), "Checksums of the decoded images")),
+        stamp=_stamp(path),
+        sizes=file_digest(folder / "sizes.npy"),
+    )
+    files.write_sealed(folder / "cache.json", record.model_dump())
     return record
 
 
 def _make_room(folder: Path, *, images: int, size: int) -> None:
-    """Remove what killed runs left in the folder, and refuse a disk that can't hold the images."""
-    for left in folder.glob(".images.*.part.npy"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _STALE:
-                left.unlink()
+    """Refuse a disk that can't hold the images."""
     lacking = shortage(folder, images=images, size=size)
     if lacking:
         raise InputError(lacking)
@@ -196,10 +262,11 @@ def _amount(size: int) -> str:
 
 
 def _allocate(path: Path, total: int, size: int) -> int:
-    """Make an .npy file of the right length, its blocks reserved, and return where its pixels start."""
+    """Make an empty file an .npy of the right length, its blocks reserved, and return where its pixels start."""
     shape = (total, size, size, 3)
-    with path.open("wb") as file:
+    with path.open("r+b") as file:
         np.lib.format.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": "|u1"})
+        file.flush()
         start = file.tell()
         length = start + total * size * size * 3
         try:

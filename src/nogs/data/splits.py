@@ -167,6 +167,9 @@ def read_splits(task: Task, folder: Path) -> Task:
         raise InputError(f"{path} belongs to the task {record.get('task')!r}, not {task.name!r}; give another --out.")
     if set(record["splits"]) != set(SPLITS):
         raise InputError(f"{path} must list the splits {', '.join(SPLITS)}; delete it and it is written again.")
+    for split, ids in record["splits"].items():
+        if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
+            raise InputError(f"The split {split!r} of {path} must be a list of ids; delete it and it is written again.")
     splits = {split: tuple(record["splits"][split]) for split in SPLITS}
     if splits == {split: tuple(task.splits[split]) for split in SPLITS}:
         return task

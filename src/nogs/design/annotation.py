@@ -6,7 +6,6 @@ own in `blocks/`. When all are there they are joined in order, so the outcome ha
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -19,17 +18,29 @@ import numpy as np
 import torch
 
 from nogs.data.task import Task
+from nogs.design.blocks import (
+    FIRST,
+    MAPS,
+    NUMBERS,
+    Block,
+    blocks,
+    read_block,
+    read_first,
+    read_maps,
+    save_first,
+    save_maps,
+    write_block,
+)
 from nogs.design.confidence import MOST, confidence, evenly, of_variables
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
-from nogs.design.epe import EPEMap
 from nogs.design.steps import First, Tools, annotate_images, first_step
 from nogs.runtime import progress
 from nogs.runtime.device import one_thread
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import Executor, LocalExecutor
 from nogs.runtime.fields import dotted
-from nogs.runtime.files import load_tensors, read_json, save_tensors, write_json, write_text
+from nogs.runtime.files import read_sealed, write_sealed
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
 from nogs.sequences import Sequences, load, save
@@ -37,8 +48,7 @@ from nogs.sequences.store import MANIFEST
 
 __all__ = ["Job", "annotate", "close_tools", "first_of_task"]
 
-FIRST, MAPS, CONFIDENCE = "first.safetensors", "maps.safetensors", "confidence.json"
-_NUMBERS = ("entropy", "epe", "error", "sure", "effective")
+CONFIDENCE = "confidence.json"
 
 
 @dataclass(frozen=True)
@@ -52,18 +62,6 @@ class Job:
     attribute: int | None
     first: First
     made_from: str  # fingerprint of what `open_tools` opens, and of the recipe
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some images of an annotation; their pixels travel with them."""
-
-    number: int
-    ids: tuple[str, ...]
-    images: Any = None  # uint8 [B, H, W, 3]
-
-    def __repr__(self) -> str:
-        return f"block {self.number}: images {self.ids[0]!r} to {self.ids[-1]!r}"
 
 
 def annotate(
@@ -133,11 +131,18 @@ def annotate(
         )
         job = Job(open_tools, config, glimpses, seed, column, first, made_from)
         _work(task, ids, job, folder / "blocks", executor=executor)
-    found = [_read(folder / "blocks", block) for block in blocks(ids, config.images)]
+    found = [
+        read_block(folder / "blocks", block, glimpses=glimpses, locations=len(task.grid))
+        for block in blocks(ids, config.images)
+    ]
     sequences = _joined(task, ids, found, attribute=attribute, glimpses=glimpses, provenance=provenance or {})
     if config.keep_maps:
-        parts = [load_tensors(folder / "blocks" / f"{n:05}.safetensors")[0] for n in range(len(found))]
-        save_tensors(folder / MAPS, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+        shape = (glimpses, len(task.grid))
+        parts = [
+            read_maps(folder / "blocks" / f"{block.number:05}.safetensors", (len(block.ids), *shape))
+            for block in blocks(ids, config.images)
+        ]
+        save_maps(folder / MAPS, **{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
     save(sequences, folder)
     sure = {**of_variables(known, objective(task.space, column)), **{n: known[n] for n in ("glimpses", "networks")}}
     stage.finish(**_summary(found, first), posterior_entropy=sure)
@@ -155,16 +160,12 @@ def first_of_task(
     executor: Executor | None = None,
 ) -> First:
     """The first step, from its file if that is of the same making, else computed (here, or on a cluster) and kept."""
-    if path.exists():
-        tensors, about = load_tensors(path)
-        if about.get("fingerprint") == made_from:
-            found = EPEMap(tensors["estimate"], tensors["error"], tensors["tried"])
-            return First(tensors["location"], found, int(about["evaluations"]))
+    if path.exists() and (found := read_first(path, made_from=made_from)) is not None:
+        return found
     if executor is None or isinstance(executor, LocalExecutor):
         executor = LocalExecutor()  # one step is not worth another process
     ((_, first),) = executor.map(first_of_image, [np.array(task.images[0])], shared=(made_from, open_tools, config))
-    parts = {"location": first.location, **{name: getattr(first.map, name) for name in ("estimate", "error", "tried")}}
-    save_tensors(path, parts, {"fingerprint": made_from, "evaluations": str(first.evaluations)})
+    save_first(path, first, made_from=made_from)
     return first
 
 
@@ -190,14 +191,14 @@ def confidence_of_task(
     """How sure the posterior is of the bank's images and of those to annotate, computed once for all attributes."""
     chosen = [ids[index] for index in evenly(len(ids), MOST).tolist()]
     own = fingerprint("confidence", made_from, glimpses, chosen)
-    if path.exists() and (found := read_json(path)).get("fingerprint") == own:
-        return dict(found)
+    if path.exists() and (found := read_sealed(path)).get("fingerprint") == own:
+        return found
     if isinstance(executor, LocalExecutor):
         executor = LocalExecutor()
     images = np.array(task.images[task.rows(chosen)])
     ((_, found),) = executor.map(confidence_of_images, [images], shared=(made_from, open_tools, glimpses, seed))
     record = {"fingerprint": own, "glimpses": glimpses, **found}
-    write_json(path, record)
+    write_sealed(path, record)
     return record
 
 
@@ -207,11 +208,6 @@ def confidence_of_images(images: np.ndarray, job: tuple[str, Callable[[], Tools]
     tools = _opened(made_from, open_tools)
     with one_thread(tools.device.type):
         return confidence(tools, images, glimpses=glimpses, seed=seed)
-
-
-def blocks(ids: Sequence[str], size: int) -> list[Block]:
-    """The images in order, `size` at a time."""
-    return [Block(n, tuple(ids[at : at + size])) for n, at in enumerate(range(0, len(ids), size))]
 
 
 def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
@@ -230,7 +226,7 @@ def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] |
             advance=advance,
         )
     out: dict[str, Any] = {"ids": list(block.ids), "locations": found.locations.tolist()}
-    out |= {name: np.where(np.isfinite(a := getattr(found, name)), a, -1).tolist() for name in _NUMBERS}
+    out |= {name: np.where(np.isfinite(a := getattr(found, name)), a, -1).tolist() for name in NUMBERS}
     return {**out, "evaluations": found.evaluations, "maps": found.maps}
 
 
@@ -275,18 +271,10 @@ def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: E
         for index, found in executor.map(work, items, shared=job):
             block, maps = missing[index], found.pop("maps")
             if maps is not None:
-                tensors = {"estimate": torch.from_numpy(maps[:, :, 0]), "error": torch.from_numpy(maps[:, :, 1])}
-                save_tensors(folder / f"{block.number:05}.safetensors", tensors)
-            write_text(folder / f"{block.number:05}.json", json.dumps(found) + "\n")
+                estimate, error = (torch.from_numpy(maps[:, :, part]) for part in (0, 1))
+                save_maps(folder / f"{block.number:05}.safetensors", estimate=estimate, error=error)
+            write_block(folder, block, found)
             tell(0 if here else found["evaluations"], len(block.ids))
-
-
-def _read(folder: Path, block: Block) -> dict[str, Any]:
-    path = folder / f"{block.number:05}.json"
-    found = read_json(path)
-    if not isinstance(found, dict) or found.get("ids") != list(block.ids):
-        raise InputError(f"{path} is damaged; delete it, and this block is done again.")
-    return found
 
 
 def _joined(

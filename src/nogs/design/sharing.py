@@ -26,6 +26,7 @@ from nogs.design.tools import Files, fits, worker_device
 from nogs.posterior.store import find_posterior
 from nogs.runtime import progress
 from nogs.runtime.files import read_json, write_bytes
+from nogs.runtime.tensors import own_tensor
 
 __all__ = ["Shared", "Store", "StoredImages", "share"]
 
@@ -127,8 +128,8 @@ def share(files: Files, store: Store) -> Files | Shared:
 
 
 def _own(value: Any) -> Any:
-    """A tensor of its own from an array that must not be written to; other values as they are."""
-    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+    """An array as a tensor in torch's own memory, as if read from the file; other values as they are."""
+    return own_tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def _gib(number: float) -> str:

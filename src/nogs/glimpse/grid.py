@@ -14,6 +14,8 @@ from torch import Tensor
 
 from nogs.runtime.errors import InputError
 
+_LARGEST, _MOST = 1 << 14, 1 << 20  # px a side and locations that a file may ask for
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -156,11 +158,19 @@ class Grid:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Grid:
+    def from_json(cls, value: Any) -> Grid:
         """Inverse of `to_json`; a missing or extra field is named."""
         fields = {"height", "width", "glimpse", "rows", "columns"}
         if not isinstance(value, dict) or set(value) != fields:
-            raise InputError(f"A grid needs the fields {sorted(fields)}, but this one is {value!r}.")
+            raise InputError(f"A grid needs the fields {sorted(fields)}, but this one is {repr(value)[:200]}.")
+        rows, columns = value["rows"], value["columns"]
+        if not isinstance(rows, list | tuple) or not isinstance(columns, list | tuple):
+            raise InputError("The grid's rows and columns must be lists.")
+        whole = (value["height"], value["width"], value["glimpse"], *rows, *columns)
+        if any(type(number) is not int for number in whole):
+            raise InputError("A grid must hold whole numbers of pixels.")
+        if max(value["height"], value["width"]) > _LARGEST or len(rows) * len(columns) > _MOST:
+            raise InputError(f"A grid may have {_LARGEST:,} px a side and {_MOST:,} locations, and no more.")
         return cls(value["height"], value["width"], value["glimpse"], tuple(value["rows"]), tuple(value["columns"]))
 
 

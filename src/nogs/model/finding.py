@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -37,20 +36,6 @@ def find(source: str | Path, *, network: str | None = None, best: Best = "accura
     return _of_run(path, network, best)
 
 
-def header(path: Path) -> dict[str, Any]:
-    """What a network's file says about it, without reading its weights."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            said: dict[str, Any] = json.loads((file.metadata() or {}).get("nogs", "{}"))
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} is not a whole safetensors file ({error}); train or fetch it again.") from error
-    if "about" not in said:
-        raise InputError(f"{path} is not a hard-attention network of this package; give one that nogs train wrote.")
-    return said
-
-
 def _packed(folder: Path, source: str) -> Found:
     config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
     data = config.get("data") if isinstance(config, dict) else None
@@ -59,13 +44,15 @@ def _packed(folder: Path, source: str) -> Found:
 
 
 def _of_run(run: Path, network: str | None, best: Best) -> Found:
+    from nogs.attention.store import about_network  # brings torch
+
     kept = f"best-{best}.safetensors"
     top = run / "attention" if (run / "attention").is_dir() else run
     paths = {path.parent.relative_to(top).as_posix(): path for path in sorted(top.rglob(kept))}
     if not paths:
         raise InputError(f"{run} holds no trained networks; make some with nogs train ... --out {run}.")
     names = list(paths) if network is None else _named(network, list(paths), run)
-    about = {name: header(paths[name])["about"] for name in names}
+    about = {name: about_network(paths[name]) for name in names}
     attributes = sorted({str(about[name].get("attribute")) for name in names})
     if len(attributes) > 1:
         shown = ", ".join(attributes[:5]) + (" ..." if len(attributes) > 5 else "")
@@ -73,11 +60,10 @@ def _of_run(run: Path, network: str | None, best: Best) -> Found:
             f"{run} has networks for {len(attributes)} attributes; name one with --network or `network`: {shown}."
         )
     sign = -1 if best == "nll" else 1
-    scores = {name: about[name].get("validation") for name in names}
-    usable = [name for name in names if scores[name] is not None]
-    if not usable:
+    scores = {name: float(score) for name in names if (score := about[name].get("validation")) is not None}
+    if not scores:
         raise InputError(f"No network of {run} was ever validated with a finite score; train it again.")
-    name = max(usable, key=lambda name: sign * scores[name])
+    name = max(scores, key=lambda name: sign * scores[name])
     if len(names) == 1:
         why = f"{name} is the only one" if len(paths) == 1 else f"{name} was asked for"
     else:

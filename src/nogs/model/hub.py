@@ -15,7 +15,7 @@ from nogs.attention.store import load_network, save_network
 from nogs.model.card import card
 from nogs.model.found import CONFIG, WEIGHTS, Found
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import write_json, write_text
+from nogs.runtime.files import write_sealed, write_text
 
 FORMAT = "nogs packed network 1"
 DATA_FIELDS = ("kind", "image_size", "glimpse", "grid_count", "grid_last", "grid_spacing", "fit")
@@ -44,7 +44,7 @@ def pack(found: Found, folder: Path, *, licence: str = "other", title: str | Non
     # written anew and not copied: in a run, a network may stand on another's frozen part
     parameters = {name: value[0] for name, value in networks.state_dict().items()}
     save_network(folder / WEIGHTS, parameters, architecture=networks.architecture, about=about)
-    write_json(folder / CONFIG, config)
+    write_sealed(folder / CONFIG, config)
     write_text(folder / "README.md", card(config, licence=licence, title=title))
     return folder
 

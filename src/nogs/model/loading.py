@@ -29,6 +29,8 @@ def load(
 def load_found(found: Found, *, device: str | torch.device = "cpu") -> Model:
     """The network that `find` found."""
     networks, about = load_network(found.path, device=device)
+    if not about.get("labels"):
+        raise InputError(f"{found.path} names no labels, so it can't tell what it sees; give a network of nogs train.")
     if networks.architecture.embedder == "release":
         raise InputError(
             f"{found.path} has the release's embedder, which normalises by the batch it is in and so can't judge one "

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nogs.posterior.store import FORMAT, about_posterior, find_posterior, halved
+from nogs.posterior.store import about_posterior, find_posterior, halved
+from nogs.runtime.digests import DONE
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
-from nogs.runtime.files import load_tensors, save_tensors, write_text
+from nogs.runtime.files import read_json, write_text
+from nogs.runtime.tensors import load_tensors, save_tensors
 
 Fields = Mapping[str, Any]
 _FILES = ("weights", "teacher", "start")  # fields that name a file, of which others are told the name alone
@@ -25,13 +26,14 @@ def publish(source: str | Path, path: Path, *, fields: Fields, defaults: Fields,
     """
     if path.suffix != ".safetensors":
         raise InputError(f"A posterior's file ends in .safetensors, but {path} does not.")
-    tensors, metadata = load_tensors(find_posterior(source))
-    if metadata.get("format") != FORMAT:
-        raise InputError(f"{source} is not a posterior of this version; train it again with nogs posterior train.")
-    about = about_posterior(source)
+    about, found = about_posterior(source), find_posterior(source)  # which refuses what is no posterior
+    tensors, metadata = load_tensors(found)
     about["config"] |= {name: Path(about["config"][name]).name for name in _FILES if about["config"].get(name)}
-    save_tensors(path, halved(tensors), {**metadata, "about": json.dumps(about)})
-    write_text(path.with_suffix(".md"), _card(path, metadata, about, _flags(about, fields, defaults), notes))
+    save_tensors(path, halved(tensors), {**metadata, "about": about})
+    done = found.with_name(DONE)
+    seconds = read_json(done).get("training_seconds") if done.is_file() else None
+    text = _card(path, metadata, about, _flags(about, fields, defaults), notes, seconds=seconds)
+    write_text(path.with_suffix(".md"), text)
 
 
 def _flags(about: dict[str, Any], fields: Fields, defaults: Fields) -> str:
@@ -50,8 +52,10 @@ def _flags(about: dict[str, Any], fields: Fields, defaults: Fields) -> str:
     return flags
 
 
-def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], flags: str, notes: str) -> str:
-    architecture = json.loads(metadata["architecture"])
+def _card(
+    path: Path, metadata: dict[str, Any], about: dict[str, Any], flags: str, notes: str, *, seconds: float | None
+) -> str:
+    architecture, took = metadata["architecture"], "" if seconds is None else f"{seconds:.0f} s "
     kinds = {"tokens": "transformer over glimpse tokens", "cnn": "masked CNN"}
     what = f"a {kinds[about['config']['kind']]} of"
     if "folds" in metadata:
@@ -63,7 +67,7 @@ def _card(path: Path, metadata: dict[str, str], about: dict[str, Any], flags: st
         f"{about['parameters']:,} weights (float16, {path.stat().st_size / 2**20:.1f} MiB), for up to "
         f"{architecture['glimpses']} glimpses of {architecture['grid']['glimpse']} px.",
         "",
-        f"- Trained on {about['trained_on']}, seed {about['seed']}, {about['training_seconds']:.0f} s on "
+        f"- Trained on {about['trained_on']}, seed {about['seed']}, {took}on "
         f"{about['versions']['device']} with nogs {about['versions']['nogs']} and torch {about['versions']['torch']}; "
         f"best of {about['iterations']:,} iterations on the validation images after {about['best_iteration']:,}.",
         "- Calibrated by a temperature for each number of glimpses, on the validation images.",

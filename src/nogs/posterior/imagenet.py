@@ -12,7 +12,7 @@ from jaxtyping import Float32, UInt8
 from torch import Tensor, nn
 
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors
+from nogs.runtime.tensors import load_tensors
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

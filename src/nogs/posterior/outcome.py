@@ -67,7 +67,6 @@ def _write_best(trainer: Trainer, path: Path) -> None:
         "trained_on": f"{len(trainer.training):,} images of the split 'posterior'",
         "iterations": trainer.iteration,
         "best_iteration": trainer.best_iteration,
-        "training_seconds": round(trainer.spent, 1),
         "parameters": sum(parameter.numel() for parameter in trainer.network.parameters()),
         "seed": trainer.seed,
         "config": config.model_dump(mode="json"),
@@ -77,19 +76,19 @@ def _write_best(trainer: Trainer, path: Path) -> None:
     }
     if trainer.started_from:
         about["started_from"] = trainer.started_from
-    _write(path, calibrated, task=task, about=about)
+    _write(path, calibrated, task=task, about=about, seconds=round(trainer.spent, 1))
 
 
 def write_combined(
     parts: Sequence[NetworkPosterior | CrossFitted], path: Path, *, task: Task, config: PosteriorConfig, seed: int
 ) -> dict[str, Any]:
-    """Write the networks of all folds, which lie beside `path` already, as one posterior; what is known about it."""
+    """Write the networks of all folds, which lie beside `path` already, as one posterior; what evaluation.json says."""
     members = [part for part in parts if isinstance(part, NetworkPosterior)]
     posterior, device = CrossFitted(members, splits=task.fingerprint), members[0].device
     each = [read_json(path.parent / f"fold-{fold}" / "evaluation.json") for fold in range(len(members))]
     ways = {"before calibration": uncalibrated(posterior, precision=config.precision), "calibrated": posterior}
     images, labels = resident(task.images, device), torch.from_numpy(label_table(task)).to(device)
-    sums = ("iterations", "best_iteration", "training_seconds", "parameters")
+    sums = ("iterations", "best_iteration", "parameters")
     about: dict[str, Any] = {
         "task": task.name,
         "task_fingerprint": task.fingerprint,
@@ -102,8 +101,9 @@ def write_combined(
         "versions": versions(device),
         "tables": _tables(ways, images, labels, task=task, config=config, seed=seed),
     }
-    _write(path, posterior, task=task, about=about)
-    return about
+    seconds = round(sum(one["training_seconds"] for one in each), 1)
+    _write(path, posterior, task=task, about=about, seconds=seconds)
+    return {**about, "training_seconds": seconds}
 
 
 def _tables(
@@ -148,9 +148,12 @@ def adopt(source: str, path: Path, *, task: Task) -> dict[str, Any]:
     return about
 
 
-def _write(path: Path, posterior: NetworkPosterior | CrossFitted, *, task: Task, about: dict[str, Any]) -> None:
+def _write(
+    path: Path, posterior: NetworkPosterior | CrossFitted, *, task: Task, about: dict[str, Any], seconds: float
+) -> None:
+    # no time is in the file of weights: the same training gives the same bytes
     save_posterior(path, posterior, task=task, about=about)
-    _tell(path, task=task, about=about)
+    _tell(path, task=task, about={**about, "training_seconds": seconds})
 
 
 def _tell(path: Path, *, task: Task, about: dict[str, Any]) -> None:

@@ -5,12 +5,13 @@ Of a cross-fitted posterior all networks lie in one file, their tensors under "0
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from nogs.data.task import Task
@@ -18,12 +19,58 @@ from nogs.glimpse import Grid
 from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.headers import Glimpses, Header, Name, Size, check_bounds, check_shapes, described
+from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
 FORMAT = "nogs posterior 1"
 _TEMPERATURE = "calibration.inverse_temperature"
 _KNOWN_IDS = ("celeba-hq", "cub")  # datasets that number their images
+
+
+class _Row(Header):
+    """A line of a table of scores."""
+
+    glimpses: Glimpses | Literal[0]
+    accuracy: float
+    cross_entropy: float
+    entropy: float
+    calibration_error: float
+
+
+class _About(Header):
+    """How a posterior was made and what it scores; what is not named here is shown to people alone."""
+
+    model_config = ConfigDict(extra="allow")
+
+    task_fingerprint: Name | None = None
+    started_from: list[Name] = Field(default_factory=list)
+    tables: dict[str, list[_Row]] = Field(default_factory=dict)
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Head(Header):
+    kind: Literal["categorical", "bernoulli"]
+    names: list[Name] = Field(min_length=1)
+    attributes: Size
+
+
+class _Architecture(Header):
+    config: dict[str, Any]
+    grid: dict[str, Any]
+    glimpses: Glimpses
+    head: _Head
+
+
+class _Header(Header):
+    """The metadata of a posterior's file."""
+
+    format: Literal["nogs posterior 1"]
+    task: Name
+    architecture: _Architecture
+    images: Name
+    folds: int | None = Field(None, ge=2, le=1000)
+    about: _About
 
 
 def save_posterior(
@@ -43,15 +90,15 @@ def save_posterior(
     }
     if half:
         tensors = halved(tensors)
-    metadata = {
+    metadata: dict[str, Any] = {
         "format": FORMAT,
         "task": task.name,
-        "architecture": json.dumps(posterior.architecture.to_json()),
+        "architecture": posterior.architecture.to_json(),
         "images": training_mark(task),
-        "about": json.dumps(dict(about or {})),
+        "about": dict(about or {}),
     }
     if isinstance(posterior, CrossFitted):
-        metadata["folds"] = str(len(posterior.members))
+        metadata["folds"] = len(posterior.members)
     save_tensors(path, {name: value.cpu() for name, value in tensors.items()}, metadata)
 
 
@@ -74,38 +121,42 @@ def load_posterior(
 ) -> NetworkPosterior | CrossFitted:
     """The posterior of a file, or a published one by its name; one of another task or grid than `task` is refused."""
     path = find_posterior(name_or_path)
-    tensors, metadata = load_tensors(path)
-    if metadata.get("format") != FORMAT:
-        raise InputError(f"{path} is not a posterior of this version; train it again with nogs posterior train.")
-    architecture = Architecture.from_json(json.loads(metadata["architecture"]))
+    header, shapes = _read_header(path)
+    with described(path, "a posterior of this version"):
+        architecture = Architecture.from_json(header.architecture.model_dump())
     if task is not None:
-        _check(path, metadata["task"], architecture, task)
+        _check(path, header.task, architecture, task)
+    _check_shapes(path, architecture, shapes, folds=header.folds)
+    tensors, _ = load_tensors(path)
+    for name, value in tensors.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise InputError(
+                f"{path} holds numbers that are not finite (tensor {name!r}), so it can't be used; fetch it again or "
+                "train it again with nogs posterior train."
+            )
 
     def member(prefix: str) -> NetworkPosterior:
         found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        inverse_temperature = found.pop(_TEMPERATURE, None)
+        inverse_temperature = found.pop(_TEMPERATURE)
         network = architecture.build()
-        _fill(network, found, path=path, prefix=prefix)
+        network.load_state_dict({name: found[name].to(own.dtype) for name, own in network.state_dict().items()})
         return NetworkPosterior(
             network.to(device).eval(),
             architecture,
-            inverse_temperature=inverse_temperature,
+            inverse_temperature=inverse_temperature.float(),
             precision=precision,
             chunk=chunk,
             compiled=compiled,
         )
 
-    if "folds" not in metadata:
+    if header.folds is None:
         return member("")
-    members = [member(f"{fold}.") for fold in range(int(metadata["folds"]))]
-    return CrossFitted(members, splits=json.loads(metadata["about"]).get("task_fingerprint"))
+    return CrossFitted([member(f"{fold}.") for fold in range(header.folds)], splits=header.about.task_fingerprint)
 
 
 def about_posterior(name_or_path: str | Path) -> dict[str, Any]:
     """What a posterior's file says about itself: how it was trained, on what, and its scores."""
-    _, metadata = load_tensors(find_posterior(name_or_path))
-    found: dict[str, Any] = json.loads(metadata.get("about", "{}"))
-    return found
+    return _read_header(find_posterior(name_or_path))[0].about.model_dump(exclude_unset=True)
 
 
 def identity(name_or_path: str | Path) -> str:
@@ -124,11 +175,10 @@ def trained_elsewhere(name_or_path: str | Path, task: Task) -> list[str]:
 
     Another copy of a dataset, of which it learned from the same images, is no other task.
     """
-    _, metadata = load_tensors(find_posterior(name_or_path))
-    about = json.loads(metadata.get("about", "{}"))
-    own = about.get("task_fingerprint")
-    here = {None, task.fingerprint} | ({own} if metadata.get("images") == training_mark(task) else set())
-    return [mark for mark in (own, *about.get("started_from", ())) if mark not in here]
+    header, _ = _read_header(find_posterior(name_or_path))
+    own = header.about.task_fingerprint
+    here = {None, task.fingerprint} | ({own} if header.images == training_mark(task) else set())
+    return [mark for mark in (own, *header.about.started_from) if mark is not None and mark not in here]
 
 
 def misfit(name: str, task: Task, *, glimpses: int) -> str | None:
@@ -161,14 +211,35 @@ def _numbered(posterior: CrossFitted) -> dict[str, NetworkPosterior]:
     return {f"{fold}.": one for fold, one in enumerate(posterior.members)}
 
 
-def _fill(network: torch.nn.Module, tensors: Mapping[str, Tensor], *, path: Path, prefix: str) -> None:
-    expected = network.state_dict()
-    for name in sorted(expected.keys() | tensors.keys()):
-        if name not in tensors or name not in expected or tensors[name].shape != expected[name].shape:
-            raise InputError(
-                f"{path} does not fit its own architecture: tensor {prefix + name!r} is missing, unknown or misshapen."
-            )
-    network.load_state_dict({name: value.to(expected[name].dtype) for name, value in tensors.items()})
+def _read_header(path: Path) -> tuple[_Header, dict[str, tuple[int, ...]]]:
+    """What a posterior's file says about itself, and its tensors' shapes; nothing is built from either."""
+    said, shapes = tensor_header(path)
+    if said.get("format") != FORMAT:
+        raise InputError(f"{path} is not a posterior of this version; train it again with nogs posterior train.")
+    with described(path, "a posterior of this version"):
+        check_bounds(said.get("architecture"), tensors=len(shapes))
+        return _Header.model_validate(said), shapes
+
+
+def _check_shapes(
+    path: Path, architecture: Architecture, shapes: Mapping[str, tuple[int, ...]], *, folds: int | None
+) -> None:
+    """Refuse a file whose tensors are not those of the posterior that it describes."""
+    prefixes = [""] if folds is None else [f"{fold}." for fold in range(folds)]
+    stranger = next((name for name in shapes if not name.startswith(tuple(prefixes))), None)
+    allowed = {(architecture.glimpses + 1, columns) for columns in (1, len(architecture.head.space.names))}
+    for prefix in prefixes:
+        found = {name.removeprefix(prefix): shape for name, shape in shapes.items() if name.startswith(prefix)}
+        if found.pop(_TEMPERATURE, None) not in allowed:
+            stranger = prefix + _TEMPERATURE
+        # a grid of its own: what it keeps would be without memory too
+        blank = replace(architecture, grid=replace(architecture.grid))
+        with described(path, "a posterior of this version"):
+            check_shapes(path, blank.build, found, name=prefix)
+    if stranger is not None:
+        raise InputError(
+            f"{path} does not fit its own architecture: tensor {stranger!r} is missing, unknown or misshapen."
+        )
 
 
 def _check(path: Path, task_name: str, architecture: Architecture, task: Task) -> None:

@@ -6,7 +6,6 @@ iteration, and everything else is in the state.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
 from nogs.data.task import Task
@@ -30,15 +30,26 @@ from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
 from nogs.runtime.device import pick_precision
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.headers import Header
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.rates import set_rate
+from nogs.runtime.state import read_state, restore, save_state, state_of
 
 __all__ = ["Trainer"]
 
 SAVE_SECONDS = 60.0
 """The state is saved at the first validation after so many seconds, which is what a killed run loses at most."""
+
+
+class _Counters(Header):
+    """What a state holds besides tensors."""
+
+    iteration: int = Field(ge=0)
+    spent: float = Field(ge=0)
+    best_loss: float
+    best_iteration: int = Field(ge=0)
+    logged: str | None
 
 
 class Trainer:
@@ -91,6 +102,8 @@ class Trainer:
         self.work: Callable[[], None] | None = None
         self.iteration, self.spent, self.rate = 0, 0.0, 0.0
         self.failed: int | None = None
+        self.logged: str | None = None
+        """Digest of the lines of metrics so far."""
         self.total = torch.zeros((), device=device)
         self.best_loss, self.best_iteration = math.inf, 0
         self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
@@ -158,7 +171,7 @@ class Trainer:
         last_log = self.iteration
         devices = [self.device] if self.device.type == "cuda" else []
         with (
-            Metrics(folder, resume_after=first or -1) as metrics,
+            Metrics(folder, resume_after=first or -1, digest=self.logged if first else None) as metrics,
             progress.track("training the posterior", total=config.iterations, start=first) as bar,
             torch.random.fork_rng(devices=devices),
             self.precision.active(),
@@ -198,6 +211,7 @@ class Trainer:
             validation_cross_entropy_by_glimpses=by_t.tolist(),
             learning_rate=self.rate,
         )
+        self.logged = metrics.digest
         if not (math.isfinite(loss) and math.isfinite(training)):
             self.failed = self.iteration
         elif loss < self.best_loss:
@@ -224,21 +238,19 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write the state."""
-        counters = {name: getattr(self, name) for name in ("iteration", "spent", "best_loss", "best_iteration")}
-        about = {"fingerprint": self.fingerprint(), "counters": json.dumps(counters)}
-        save_tensors(path, {name: value.cpu() for name, value in self.tensors().items()}, about)
+        counters = _Counters(**{name: getattr(self, name) for name in _Counters.model_fields})
+        save_state(path, self.tensors(), mark=self.fingerprint(), counters=counters)
 
     def load(self, path: Path) -> None:
         """Continue from a state of the same training; another one is left alone and training starts anew."""
         if not path.exists():
             return
-        tensors, about = load_tensors(path)
-        if about.get("fingerprint") != self.fingerprint():
+        if state_of(path) != self.fingerprint():
             progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
             return
-        for name, value in self.tensors().items():
-            value.copy_(tensors[name])
-        for name, value in json.loads(about["counters"]).items():
+        counters, tensors = read_state(path, _Counters)
+        restore(path, self.tensors(), tensors)
+        for name, value in counters:
             setattr(self, name, value)
         self.clock.fill_(self.iteration)
         progress.say(f"Going on from iteration {self.iteration}.")

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 
 from nogs.attention.comparison import Learned
 from nogs.attention.comparison import read_run as read_networks
+from nogs.attention.store import about_network
 from nogs.data.config import DataConfig
-from nogs.design.annotation import FIRST, MAPS
-from nogs.model.finding import header
+from nogs.design.blocks import FIRST, MAPS, first_map, read_maps
 from nogs.model.stopping import FILE as BY_GLIMPSES
 from nogs.model.stopping import FORMAT
 from nogs.posterior.training import FILE as POSTERIOR
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_array, load_tensors, read_json, read_yaml
+from nogs.runtime.files import load_array, read_json, read_yaml
 from nogs.sequences import Sequences, folders, load
 
 __all__ = ["Network", "Run", "SequenceSet", "read_run"]
@@ -58,7 +58,7 @@ class Network:
 
     def splits(self) -> str | None:
         """The mark of the splits that it was trained on; older files have none."""
-        found = header(self.folder / "best-accuracy.safetensors")["about"].get("splits")
+        found = about_network(self.folder / "best-accuracy.safetensors").get("splits")
         return None if found is None else str(found)
 
     def by_glimpses(self) -> Mapping[str, Any] | None:
@@ -81,16 +81,14 @@ class SequenceSet:
         path = self.folder / MAPS
         if not path.is_file():
             return None
-        found = load_tensors(path)[0]["estimate"].numpy()
         shape = (*self.sequences.locations.shape[:2], len(self.sequences.grid))
-        return found if found.shape == shape else None
+        return read_maps(path, shape)["estimate"].numpy()
 
     def first_map(self, column: int | None) -> Float[np.ndarray, " L"] | None:
         """The map of the first step, which all images of a task share."""
         for path in (self.folder / FIRST, self.folder.parent / FIRST):
             if path.is_file():
-                estimate = load_tensors(path)[0]["estimate"].numpy()
-                return np.asarray(estimate[0 if column is None else column])
+                return first_map(path, column).numpy()
         return None
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, Protocol, TypeVar
@@ -63,7 +64,8 @@ class LocalExecutor:
             while True:
                 # a few items wait in line for each worker, so that none idles and millions don't queue up
                 for index, item in islice(numbered, 4 * self.workers - len(running)):
-                    running[pool.submit(_work, item)] = index, item
+                    with _interruptions_held():
+                        running[pool.submit(_work, item)] = index, item
                 if not running:
                     return
                 for future in sorted(wait(running, return_when=FIRST_COMPLETED).done, key=_failed):
@@ -76,8 +78,26 @@ class LocalExecutor:
                 f"A worker process was killed (out of memory?) with {len(running)} items in work or in line; what was "
                 f"finished before is kept: run again with fewer than {self.workers} workers."
             ) from error
+        except BaseException:
+            # nobody waits for the items in work, which may take minutes; what is finished was handed over before
+            for process in list((pool._processes or {}).values()):
+                process.kill()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _interruptions_held() -> Iterator[None]:
+    """Keep Ctrl-C until the block ends. A process that starts within never sees it, not even while it imports."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _call(function: Callable[..., R], item: Any, shared: Any) -> R:

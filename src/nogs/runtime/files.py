@@ -1,36 +1,41 @@
-"""Files that are whole or absent: every write goes to a temporary neighbour, is synced, and then takes the name."""
+"""Files that are whole or absent: every write goes to a temporary neighbour, is synced, and then takes the name.
+
+Every reader refuses what is not as it was written, by the digests of `done.json` and by a file's own seal.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nogs.runtime.digests import MARKS, check_product, sealed, unsealed
 from nogs.runtime.errors import InputError
 from nogs.runtime.reading import read_regular
 
 if TYPE_CHECKING:  # a command's help should not wait for torch
     import numpy as np
-    import torch
 
 __all__ = [
     "atomic",
     "load_array",
-    "load_tensors",
     "plain",
     "read_json",
+    "read_sealed",
     "read_text",
     "read_yaml",
+    "reason",
+    "refusal",
     "save_array",
-    "save_tensors",
+    "unreadable",
     "write_bytes",
     "write_json",
+    "write_sealed",
     "write_text",
     "write_yaml",
 ]
@@ -62,7 +67,7 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
         ours = {None, str(temporary), *map(str, (path, *path.parents))}
         if error.filename is not None and str(error.filename) not in ours:
             raise
-        raise InputError(_refusal(path, error)) from error
+        raise InputError(refusal(path, error)) from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -81,10 +86,11 @@ def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
 
 def read_text(path: str | Path) -> str:
     """The UTF-8 text of a file."""
+    check_product(path)
     try:
         return read_regular(path, most=_MOST_TEXT).decode()
     except OSError as error:
-        raise InputError(_unreadable(path, error)) from error
+        raise InputError(unreadable(path, error)) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
 
@@ -94,15 +100,19 @@ def write_json(path: str | Path, obj: Any) -> None:
     write_text(path, json.dumps(obj, indent=2, ensure_ascii=False, default=plain) + "\n")
 
 
+def write_sealed(path: str | Path, obj: Mapping[str, Any]) -> None:
+    """Write a JSON object with a digest of its fields, which every reader checks."""
+    write_json(path, sealed(json.loads(json.dumps(obj, default=plain))))
+
+
 def read_json(path: str | Path) -> Any:
-    """The value of a JSON file."""
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise InputError(
-            f"{path} is not valid JSON ({where}: {error.msg}); mend it, or delete it and make it again."
-        ) from error
+    """The value of a JSON file; a seal in it must fit, and is left out. The marks of a stage always have one."""
+    return unsealed(_parsed(path), Path(path), required=Path(path).name in MARKS)
+
+
+def read_sealed(path: str | Path) -> dict[str, Any]:
+    """The fields that `write_sealed` wrote; a file without a seal is refused."""
+    return dict(unsealed(_parsed(path), Path(path), required=True))
 
 
 def write_yaml(path: str | Path, obj: Any) -> None:
@@ -130,53 +140,17 @@ def read_yaml(path: str | Path) -> Any:
         raise InputError(f"{path} is not valid YAML ({where}{problem}); mend it.") from error
 
 
-def save_tensors(
-    path: str | Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
-) -> None:
-    """Write named tensors, and strings about them, as safetensors."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    # views of one storage, which safetensors refuses, are written apart
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    seen: set[int] = set()
-    for name, tensor in whole.items():
-        storage = tensor.untyped_storage().data_ptr()
-        whole[name] = tensor.clone() if storage in seen else tensor
-        seen.add(storage)
-    with atomic(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode  # as for any new file; safetensors would let the owner alone read it
-        try:
-            save_file(whole, str(temporary), dict(metadata) if metadata else None)
-        except SafetensorError as error:
-            number = re.search(r"os error (\d+)", str(error))  # what the operating system said, if it did
-            code = int(number[1]) if number else errno.EIO
-            raise OSError(code, os.strerror(code) if number else str(error)) from error
-        temporary.chmod(mode)
-
-
-def load_tensors(
-    path: str | Path, device: str | torch.device = "cpu"
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Tensors by name, and their metadata."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="pt", device=str(device)) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except OSError as error:
-        raise InputError(_unreadable(path, error)) from error
-    except SafetensorError as error:
-        raise InputError(f"{path} is not a whole safetensors file ({error}); delete it and make it again.") from error
-
-
 def save_array(path: str | Path, array: np.ndarray) -> None:
     """Write an array as `.npy`."""
     import numpy as np
 
+    whole = np.asarray(array, order="C")
+    if whole.dtype.hasobject:
+        raise ValueError("An array of Python objects can't be written: allow_pickle is never set.")
     with atomic(path) as temporary, temporary.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(whole))
+        # not np.save, whose error on a full disk does not say that it is full
+        file.write(whole.reshape(-1).view(np.uint8).data)
 
 
 def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
@@ -185,10 +159,12 @@ def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
 
     import numpy as np
 
+    if not mmap:  # what is mapped is too large to be read for this; whoever maps it checks what it reads
+        check_product(path)
     try:
         array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
     except OSError as error:
-        raise InputError(_unreadable(path, error)) from error
+        raise InputError(unreadable(path, error)) from error
     except (ValueError, EOFError, TokenError) as error:  # the last is a damaged header's
         raise InputError(f"{path} is not a whole .npy file of numbers; delete it and make it again.") from error
     if not isinstance(array, np.ndarray):
@@ -206,6 +182,26 @@ def plain(value: Any) -> Any:
     raise TypeError(f"A {type(value).__name__} has no JSON form.")
 
 
+def _parsed(path: str | Path) -> Any:
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InputError(
+            f"{path} is not valid JSON ({where}: {error.msg}); mend it, or delete it and make it again."
+        ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets
+        raise InputError(
+            f"{path} is not JSON that can be read ({reason(error)}); delete it and make it again."
+        ) from error
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error, for a place inside a sentence."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+
+
 def _sync(path: Path) -> None:
     with path.open("rb+") as file:
         os.fsync(file.fileno())
@@ -221,7 +217,8 @@ def _sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def _refusal(path: Path, error: OSError) -> str:
+def refusal(path: str | Path, error: OSError) -> str:
+    """Why a file can't be written, and what to do, in one sentence."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         advice = "free some space or choose another folder"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -231,7 +228,8 @@ def _refusal(path: Path, error: OSError) -> str:
     return f"Cannot write {path} ({error.strerror or error}): {advice}."
 
 
-def _unreadable(path: str | Path, error: OSError) -> str:
+def unreadable(path: str | Path, error: OSError) -> str:
+    """Why a file can't be read, and what to do, in one sentence."""
     if isinstance(error, FileNotFoundError):
         return f"There is no file {path}; check the path."
     return f"Cannot read {path} ({error.strerror or error}); check the path and its permissions."

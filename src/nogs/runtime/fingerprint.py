@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nogs.runtime.digests import file_digest
 from nogs.runtime.errors import InputError
 
 __all__ = ["file_digest", "files_fingerprint", "fingerprint"]
@@ -30,15 +31,6 @@ def fingerprint(*parts: Any) -> str:
 def files_fingerprint(paths: Iterable[str | Path]) -> str:
     """Fingerprint of files by name, size and time of change, in any order, without reading them."""
     return fingerprint(sorted(_stat(Path(path)) for path in paths))
-
-
-def file_digest(path: str | Path) -> str:
-    """32 hexadecimal digits over a file's content."""
-    try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    except OSError as error:
-        raise InputError(f"Cannot read {path} ({error.strerror}); check the path.") from error
 
 
 def _stat(path: Path) -> tuple[str, int, int]:

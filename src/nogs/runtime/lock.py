@@ -1,22 +1,32 @@
-"""One process at a time in a folder: a second one is refused instead of writing into the same files."""
+"""One process at a time in a folder: a second one is refused instead of writing into the same files.
+
+And temporary files that are known to be in use for as long as their process lives.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nogs.runtime.errors import InputError
 
-__all__ = ["only_one"]
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["held", "only_one", "remove_abandoned"]
+
+_STALE = 86_400  # seconds after which a file counts as left behind where there are no locks
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
     """Hold `folder` until the block ends or the process does, however it does; refuse if another process holds it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
+    if fcntl is None:
         yield
         return
     path = Path(folder) / ".lock"
@@ -31,3 +41,32 @@ def only_one(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise InputError(f"Another process is working in {folder}; wait for it or choose another folder.") from None
         yield
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Make an empty file that `remove_abandoned` leaves alone until the block ends or the process does."""
+    if fcntl is None:
+        path.touch()
+        yield
+        return
+    while True:
+        file = path.open("wb")
+        fcntl.flock(file, fcntl.LOCK_SH)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                break
+        file.close()  # taken for abandoned between the two calls; made again
+    with file:
+        yield
+
+
+def remove_abandoned(folder: Path, pattern: str) -> None:
+    """Remove files that killed processes left: those that nobody holds, however long ago they were written."""
+    for path in folder.glob(pattern):
+        with suppress(OSError), path.open("rb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while it is held
+            elif time.time() - path.stat().st_mtime <= _STALE:
+                continue
+            path.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import plain, read_text, write_text
+from nogs.runtime.files import plain, read_text, refusal, write_text
 
 __all__ = ["Metrics", "read_metrics"]
 
@@ -21,34 +22,58 @@ class Metrics:
     """Appends to `folder`/metrics.jsonl, and to event files beside it unless `tensorboard` is off.
 
     What is there already stays, apart from a torn last line; with `resume_after` = s, lines of steps after s go too,
-    since the run will make them again (-1: all of them).
+    since the run will make them again (-1: all of them). Those that stay must have the `digest` that they had when the
+    state was saved that the run goes on from.
     """
 
-    def __init__(self, folder: Path, *, resume_after: int | None = None, tensorboard: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, resume_after: int | None = None, digest: str | None = None, tensorboard: bool = True
+    ) -> None:
         folder = Path(folder)
-        path = folder / _NAME
+        self.path = path = folder / _NAME
         lines = read_metrics(folder) if path.exists() else []
-        kept = [line for line in lines if resume_after is None or line["step"] <= resume_after]
+        kept = [_line(line) for line in lines if resume_after is None or line["step"] <= resume_after]
+        self._digest = hashlib.blake2b("".join(kept).encode(), digest_size=16)
+        if digest not in (None, self.digest):
+            raise InputError(
+                f"{path} has changed since the training was interrupted; bring it back from a copy, or delete the "
+                "state.safetensors of this training, which then starts again."
+            )
         # an atomic rewrite also makes the folder and refuses one that can't be written, before any work is done
-        write_text(path, "".join(map(_line, kept)))
-        self._file = path.open("a", encoding="utf-8")
-        self._events = (
-            _Events(folder, purge=None if resume_after is None else resume_after + 1) if tensorboard else None
-        )
+        write_text(path, "".join(kept))
+        try:
+            self._file = path.open("a", encoding="utf-8")
+            purge = None if resume_after is None else resume_after + 1
+            self._events = _Events(folder, purge=purge) if tensorboard else None
+        except OSError as error:
+            raise InputError(refusal(path, error)) from error
+
+    @property
+    def digest(self) -> str:
+        """Of all lines so far."""
+        return self._digest.hexdigest()
 
     def log(self, step: int, **values: Any) -> None:
         """One line: the step and its values (numbers, strings, lists); what is not finite is written as null."""
         line = {"step": step, **json.loads(json.dumps(values, default=plain), parse_constant=lambda _: None)}
-        self._file.write(_line(line))
-        self._file.flush()
-        if self._events:
-            self._events.add(step, {name: value for name, value in line.items() if _is_scalar(name, value)})
+        text = _line(line)
+        try:
+            self._file.write(text)
+            self._file.flush()
+            if self._events:
+                self._events.add(step, {name: value for name, value in line.items() if _is_scalar(name, value)})
+        except OSError as error:
+            raise InputError(refusal(self.path, error)) from error
+        self._digest.update(text.encode())
 
     def close(self) -> None:
         """Write what is pending and close the files."""
-        self._file.close()
-        if self._events:
-            self._events.close()
+        try:
+            self._file.close()
+            if self._events:
+                self._events.close()
+        except OSError as error:
+            raise InputError(refusal(self.path, error)) from error
 
     def __enter__(self) -> Metrics:
         return self
@@ -61,12 +86,16 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The lines of `folder`/metrics.jsonl in order; a last line that a crash tore is left out."""
     path = Path(folder) / _NAME
     lines = read_text(path).split("\n")
-    values = []
+    values: list[dict[str, Any]] = []
     for number, line in enumerate(lines[:-1], start=1):  # after the last newline: nothing, or a torn line
         try:
-            values.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise InputError(f"Line {number} of {path} is not JSON ({error.msg}); mend or delete it.") from error
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", None) or type(error).__name__
+            raise InputError(f"Line {number} of {path} is not JSON ({reason}); mend or delete it.") from error
+        if not isinstance(value, dict) or type(value.get("step")) is not int:
+            raise InputError(f'Line {number} of {path} has no whole number "step"; mend or delete it.')
+        values.append(value)
     return values
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from nogs.runtime.digests import BEGUN, DONE, product_digests
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import differing
-from nogs.runtime.files import read_json, write_json
+from nogs.runtime.files import read_json, write_sealed
 
 __all__ = ["Stage"]
 
@@ -31,12 +32,12 @@ class Stage:
     @property
     def done(self) -> bool:
         """Whether the folder holds the finished product of this recipe."""
-        return self._found("done.json") == self.fingerprint
+        return self._found(DONE) == self.fingerprint
 
     @property
     def begun(self) -> bool:
         """Whether unfinished work of this recipe is there to be continued."""
-        return not self.done and self._found("stage.json") == self.fingerprint
+        return not self.done and self._found(BEGUN) == self.fingerprint
 
     def why(self) -> str | None:
         """One line why the stage is done now; None if it need not be."""
@@ -61,17 +62,21 @@ class Stage:
     def begin(self) -> None:
         """Mark the folder as this recipe's, before the first product; another recipe's mark of completion goes."""
         self._began = time.monotonic()
-        if self._found("done.json") is not None:
-            (self.folder / "done.json").unlink()
+        if self._found(DONE) is not None:
+            (self.folder / DONE).unlink()
         mark = {"stage": self.name, "fingerprint": self.fingerprint}
-        write_json(self.folder / "stage.json", {**mark, "fields": self.fields} if self.fields else mark)
+        write_sealed(self.folder / BEGUN, {**mark, "fields": self.fields} if self.fields else mark)
 
-    def finish(self, **extra: Any) -> None:
-        """Mark the product as complete: fingerprint, versions, seconds since `begin`, time, and `extra`."""
+    def finish(self, *, also: Iterable[str] = (), **extra: Any) -> None:
+        """Mark the product as complete: fingerprint, versions, seconds since `begin`, time, `extra`, and digests.
+
+        These are of every file in the folder, and of those below it that `also` names; whoever reads one checks it.
+        """
         from nogs.runtime.device import versions  # brings torch, which `done` does not need
 
-        write_json(
-            self.folder / "done.json",
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_sealed(
+            self.folder / DONE,
             {
                 "stage": self.name,
                 "fingerprint": self.fingerprint,
@@ -79,18 +84,20 @@ class Stage:
                 "seconds": round(time.monotonic() - self._began, 3),
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 **extra,
+                "files": product_digests(self.folder, also),
             },
         )
 
     def _other(self) -> str | None:
         """The fingerprint of another recipe that left its mark here."""
-        found = (self._found("done.json"), self._found("stage.json"))
+        found = (self._found(DONE), self._found(BEGUN))
         return next((mark for mark in found if mark not in (None, self.fingerprint)), None)
 
     def _differing(self) -> str | None:
         """The first field that differs from those that were begun with, and both values; None if none is known."""
-        path = self.folder / "stage.json"
-        before = read_json(path).get("fields") if path.exists() else None
+        path = self.folder / BEGUN
+        found = read_json(path) if path.exists() else None
+        before = found.get("fields") if isinstance(found, dict) else None
         if not isinstance(before, dict):
             return None
         names = differing(before, self.fields)

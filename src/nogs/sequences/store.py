@@ -17,6 +17,7 @@ import numpy as np
 
 from nogs.glimpse import Grid
 from nogs.runtime import files
+from nogs.runtime.digests import DONE, check_product
 from nogs.runtime.errors import InputError
 from nogs.sequences.problems import off_grid, refuse
 from nogs.sequences.sequences import STEP_FIELDS, Sequences
@@ -45,6 +46,7 @@ def save(sequences: Sequences, folder: Path, *, overwrite: bool = False) -> None
     with files.atomic(folder / LINES) as temporary:
         temporary.write_bytes(lines)
         path.unlink(missing_ok=True)
+        (folder / DONE).unlink(missing_ok=True)  # of an annotation, whose sequences these are not
     files.write_json(path, manifest)
 
 
@@ -208,18 +210,13 @@ def _ours(path: Path) -> bool:
 
 def _grid(value: Any, path: Path) -> Grid:
     try:
-        grid = Grid.from_json(value)
-        whole = all(type(n) is int for n in (grid.height, grid.width, grid.glimpse, *grid.rows, *grid.columns))
+        return Grid.from_json(value)
     except InputError as error:
         raise InputError(f'The field "grid" of {path} is wrong: {error}') from None
-    except TypeError:
-        whole = False
-    if not whole:
-        raise InputError(f'The field "grid" of {path} must hold whole numbers of pixels, but is {value!r}.')
-    return grid
 
 
 def _text_lines(path: Path) -> list[str]:
+    check_product(path)
     try:
         data = path.read_bytes()
     except OSError as error:

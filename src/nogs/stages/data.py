@@ -9,7 +9,7 @@ from nogs.data import Task, cache_folder, read_catalogue, write_splits
 from nogs.data.cache import shortage
 from nogs.data.inspect import contact_sheet, describe
 from nogs.recipes import Recipe
-from nogs.runtime.files import write_json
+from nogs.runtime.files import write_json, write_sealed
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
 from nogs.stages.estimates import clock, decoding_seconds
@@ -40,7 +40,7 @@ def prepare(experiment: Experiment) -> Path:
     kept.to_yaml(experiment.folder / "recipe.yaml")
     found = {name: getattr(experiment.settings, name) for name in ("data", "cache")}
     if any(found.values()):
-        write_json(experiment.folder / LOCAL, {n: str(path.resolve()) for n, path in found.items() if path})
+        write_sealed(experiment.folder / LOCAL, {n: str(path.resolve()) for n, path in found.items() if path})
     splits = ", ".join(f"{len(task.splits[name]):,} {name}" for name in ("train", "validation", "test"))
     labels = f"{len(task.space.names)} {'classes' if task.space.kind == 'categorical' else 'attributes'}"
     if told:

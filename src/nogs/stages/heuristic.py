@@ -10,7 +10,7 @@ import torch
 
 from nogs.attention.methods import needs_heuristic
 from nogs.data.task import Task
-from nogs.design.annotation import FIRST
+from nogs.design.blocks import FIRST
 from nogs.design.steps import Tools, first_step
 from nogs.design.tools import bank_folder
 from nogs.posterior.store import find_posterior, load_posterior

@@ -8,7 +8,7 @@ from typing import Any
 
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import differing, dotted
-from nogs.runtime.files import read_json, write_json
+from nogs.runtime.files import read_sealed, write_sealed
 from nogs.runtime.fingerprint import fingerprint
 
 __all__ = ["Ledger"]
@@ -25,8 +25,8 @@ class Ledger:
 
     def __init__(self, run: Path) -> None:
         self.run, self.path = Path(run), Path(run) / FILE
-        found = read_json(self.path) if self.path.exists() else {}
-        if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
+        found = read_sealed(self.path) if self.path.exists() else {}
+        if not all(isinstance(entry, dict) for entry in found.values()):
             raise InputError(f"{self.path} is not the record of a run; delete it, or choose another --out.")
         self.entries: dict[str, dict[str, Any]] = found
 
@@ -54,7 +54,7 @@ class Ledger:
                 )
             why = f"{stage}: {difference}{self._move(stage, fingerprint(before))}."
         self.entries[stage] = now
-        write_json(self.path, self.entries)
+        write_sealed(self.path, self.entries)
         return why
 
     def _move(self, stage: str, former: str) -> str:

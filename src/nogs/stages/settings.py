@@ -11,7 +11,7 @@ from nogs.data import Task, load_task, read_splits
 from nogs.recipes import Recipe, recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import differing, dotted
-from nogs.runtime.files import read_json
+from nogs.runtime.files import read_sealed
 from nogs.runtime.progress import say
 
 __all__ = ["LOCAL", "Settings", "check_recipe", "load", "remembered", "run_task"]
@@ -44,6 +44,7 @@ class Settings:
     device: str = "auto"
     estimate: bool = False  # measure before a stage how long it will take
     redo: bool = False  # make again what was made from something else, instead of refusing
+    verify: bool = False  # compare every decoded image with its checksum
 
     def check(self) -> None:
         """Refuse what no experiment can do."""
@@ -64,7 +65,13 @@ def load(recipe: Recipe, settings: Settings) -> Task:
     """The task of a recipe, from where the settings say."""
     recipe.data.check_glimpses(recipe.glimpses)
     config = recipe.data if settings.skip_corrupt else recipe.data.remembering(False)
-    task = load_task(config, data=settings.data, cache=settings.cache, skip_corrupt=settings.skip_corrupt)
+    task = load_task(
+        config,
+        data=settings.data,
+        cache=settings.cache,
+        skip_corrupt=settings.skip_corrupt,
+        verify=settings.verify,
+    )
     if task.skipped and config.skip_corrupt:  # not said now, but when the run was made
         say(f"note: {len(task.skipped)} unreadable {'picture' if len(task.skipped) == 1 else 'pictures'} left out.")
     return task
@@ -84,8 +91,8 @@ def remembered(settings: Settings, *, run: Path) -> Settings:
     path = run / LOCAL
     if not path.is_file():
         return settings
-    found = read_json(path)
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+    found = read_sealed(path)
+    if not all(isinstance(value, str) for value in found.values()):
         raise InputError(f"{path} must say where the data lie; delete it, and give --data.")
     known = {name: Path(where) for name, where in found.items()}
     return replace(settings, data=settings.data or known.get("data"), cache=settings.cache or known.get("cache"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nogs.attention.convergence import iterations_to_reach
-from nogs.runtime.files import read_json, write_json
+from nogs.runtime.files import read_json, write_sealed
 from nogs.runtime.metrics import read_metrics
 
 __all__ = ["verdicts"]
@@ -49,7 +49,7 @@ def verdicts(folders: Sequence[Path], *, out: Path, reference: str = "ram") -> l
             }
         )
     if found:
-        write_json(out, {"verdicts": found})
+        write_sealed(out, {"verdicts": found})
     return sentences
 
 

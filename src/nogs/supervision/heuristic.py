@@ -6,7 +6,6 @@ serves as well as a map that was made for this purpose.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64, UInt8
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from nogs.completion.protocol import Completions
 from nogs.data.task import Task
+from nogs.design.blocks import FIRST_FORMAT
 from nogs.design.entropies import objective
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_array, load_tensors, save_tensors
+from nogs.runtime.files import load_array
+from nogs.runtime.headers import Header, Name, described
+from nogs.runtime.tensors import load_tensors, save_tensors
 from nogs.supervision.distribution import LocationDistribution
 
 __all__ = ["FILE", "Heuristic", "ImagePrior", "load_heuristic", "save_heuristic"]
@@ -29,6 +32,16 @@ __all__ = ["FILE", "Heuristic", "ImagePrior", "load_heuristic", "save_heuristic"
 FILE = "heuristic.safetensors"
 _FORMAT = "nogs heuristic 1"
 _FILES = (FILE, "first.safetensors", f"heuristic/{FILE}", "sequences/first.safetensors")
+
+
+class _About(Header):
+    """What a map's file says about it; that of `nogs annotate` says other things."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    task: Name | None = None
+    grid: dict[str, Any] | None = None
+    provenance: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +64,8 @@ class Heuristic:
 
 def save_heuristic(heuristic: Heuristic, folder: Path, *, task: Task) -> Path:
     """Write the map into `folder`."""
-    about = {"format": _FORMAT, "task": task.name, "grid": json.dumps(task.grid.to_json())}
-    about["provenance"] = json.dumps(dict(heuristic.provenance))
+    about = {"format": _FORMAT, "task": task.name, "grid": task.grid.to_json()}
+    about["provenance"] = dict(heuristic.provenance)
     tensors = {"estimate": torch.from_numpy(heuristic.epe), "error": torch.from_numpy(heuristic.error)}
     save_tensors(folder / FILE, tensors, about)
     return folder / FILE
@@ -60,7 +73,7 @@ def save_heuristic(heuristic: Heuristic, folder: Path, *, task: Task) -> Path:
 
 def load_heuristic(path: Path, *, task: Task) -> Heuristic:
     """The map of a file, or of a folder that holds one; also of `nogs annotate`, or an .npy of L or rows x columns."""
-    file, about = path, dict[str, str]()
+    file, about = path, _About()
     if path.is_dir():
         found = next((path / name for name in _FILES if (path / name).is_file()), None)
         if found is None:
@@ -69,25 +82,34 @@ def load_heuristic(path: Path, *, task: Task) -> Heuristic:
             )
         file = found
     if file.suffix == ".npy":
-        epe = np.asarray(load_array(file), dtype=np.float64).reshape(1, -1)
+        epe = _numbers(load_array(file), file).reshape(1, -1)
         error = np.zeros_like(epe)
     else:
-        tensors, about = load_tensors(file)
-        if not {"estimate", "error"} <= tensors.keys():
+        tensors, said = load_tensors(file)
+        if said.get("format") not in (_FORMAT, FIRST_FORMAT) or not {"estimate", "error"} <= tensors.keys():
             raise InputError(f"{file} is no map of the heuristic; make one with nogs sequences heuristic.")
+        with described(file, "a map of the heuristic"):
+            about = _About.model_validate(said)
         epe, error = (tensors[name].double().numpy() for name in ("estimate", "error"))
     variables = len(objective(task.space, None))
-    if about.get("task", task.name) != task.name or epe.shape != (variables, len(task.grid)):
+    shape = (variables, len(task.grid))
+    if (about.task or task.name) != task.name or epe.shape != shape or error.shape != shape:
+        found_shape = " x ".join(map(str, epe.shape))
         raise InputError(
-            f"{file} is a map of {epe.shape[-1]} locations and {len(epe)} labels of the task "
-            f"{about.get('task', 'of another recipe')!r}, but {task.name!r} has {len(task.grid)} and {variables}; make "
-            "one for it with nogs sequences heuristic."
+            f"{file} is a map of {found_shape} labels and locations of the task {about.task or 'of another recipe'!r}, "
+            f"but {task.name!r} has {variables} x {len(task.grid)}; make one for it with nogs sequences heuristic."
         )
-    if "grid" in about and json.loads(about["grid"]) != task.grid.to_json():
+    if about.grid is not None and about.grid != task.grid.to_json():
         raise InputError(f"{file} is a map of another grid than task {task.name!r} has; make one for it.")
     if not np.isfinite(epe).all():
         raise InputError(f"{file} has no value for some locations; make a whole map with nogs sequences heuristic.")
-    return Heuristic(epe, error, json.loads(about.get("provenance", "{}")))
+    return Heuristic(epe, error, about.provenance)
+
+
+def _numbers(array: np.ndarray, path: Path) -> Float64[np.ndarray, ...]:
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{path} holds {array.dtype}, not numbers; make a map with nogs sequences heuristic.")
+    return np.asarray(array, dtype=np.float64)
 
 
 class ImagePrior:

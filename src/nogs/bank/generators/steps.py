@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
-from nogs.runtime.files import load_tensors, save_tensors
+from nogs.runtime.headers import Header
 from nogs.runtime.rates import adam_state, falling, set_rate
+from nogs.runtime.state import read_state, restore, save_state, state_of
 
 __all__ = ["Done", "Work"]
 
@@ -23,12 +25,23 @@ _FEW = 100  # steps below which a network has hardly learned anything
 _SAVED = 60.0  # seconds between two saved states, or more where saving is slow
 
 
+class _Counters(Header):
+    """What a state holds besides tensors."""
+
+    stage: Literal["autoencoder", "flow"]
+    iteration: int = Field(ge=0)
+    seconds: float = Field(ge=0)
+    error: float
+    before: float = Field(ge=0)
+
+
 class Done:
     """How far a training is, in a file to go on from: the stage, its iterations, the time, and tensors by name."""
 
     def __init__(self, path: Path | None, *, mark: str) -> None:
         self.path, self.mark = path, mark
-        self.stage, self.iteration = "autoencoder", 0
+        self.stage: str = "autoencoder"
+        self.iteration = 0
         self.error, self.before = 0.0, 0.0
         """The autoencoder's error, and the seconds that it took, once it is trained."""
         self.kept: dict[str, dict[str, Tensor]] = {}
@@ -38,15 +51,13 @@ class Done:
         self._next = time.monotonic() + _SAVED
         if path is None or not path.exists():
             return
-        tensors, about = load_tensors(path)
-        if about.get("fingerprint") != mark:
+        if state_of(path) != mark:
             progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
             return
-        counters = json.loads(about["counters"])
-        self.stage, self.iteration = counters["stage"], counters["iteration"]
-        self.error, self.before = counters["error"], counters["before"]
-        self._spent = counters["seconds"]
-        self._read = tensors
+        counters, self._read = read_state(path, _Counters)
+        self.stage, self.iteration = counters.stage, counters.iteration
+        self.error, self.before = counters.error, counters.before
+        self._spent = counters.seconds
         progress.say(f"Going on from iteration {self.iteration} of the {self.stage}.")
 
     @property
@@ -66,10 +77,11 @@ class Done:
     def restore(self, name: str, tensors: dict[str, Tensor]) -> None:
         """Overwrite tensors with what was read for them, if anything was; they are saved from now on."""
         self.kept[name] = tensors
-        with torch.no_grad():
-            for part, value in tensors.items():
-                if f"{name}.{part}" in self._read:
-                    value.copy_(self._read[f"{name}.{part}"])
+        prefix = f"{name}."
+        read = {key.removeprefix(prefix): value for key, value in self._read.items() if key.startswith(prefix)}
+        if read and self.path is not None:
+            with torch.no_grad():
+                restore(self.path, tensors, read, name=prefix)
 
     def next_stage(self, name: str, *, error: float) -> None:
         """The stage before is done."""
@@ -81,9 +93,9 @@ class Done:
         if self.path is None or time.monotonic() < self._next:
             return
         asked = time.monotonic()
-        counters = {name: getattr(self, name) for name in ("stage", "iteration", "seconds", "error", "before")}
-        tensors = {f"{name}.{part}": value.cpu() for name, of in self.kept.items() for part, value in of.items()}
-        save_tensors(self.path, tensors, {"fingerprint": self.mark, "counters": json.dumps(counters)})
+        counters = _Counters(**{name: getattr(self, name) for name in _Counters.model_fields})
+        tensors = {f"{name}.{part}": value for name, of in self.kept.items() for part, value in of.items()}
+        save_state(self.path, tensors, mark=self.mark, counters=counters)
         # a large state on a slow disk must not cost more than a twentieth of the time
         self._next = time.monotonic() + max(_SAVED, 20 * (time.monotonic() - asked))
 

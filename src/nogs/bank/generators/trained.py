@@ -7,32 +7,61 @@ Chosen over a GAN because it does not collapse: completions must be diverse befo
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
 
 from nogs.bank.config import TrainedConfig
 from nogs.bank.generators.networks import FACTOR, Autoencoder, Flow
 from nogs.bank.generators.noise import image_keys, normal, to_pictures
-from nogs.bank.generators.weights import fill
 from nogs.runtime.device import pick_precision
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors, save_tensors
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.headers import Header, Name, check_bounds, check_shapes, described
+from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
 __all__ = ["CHANNELS", "Trained", "networks"]
 
 FORMAT = "nogs trained generator 1"
 CHANNELS = 16
 """Of the latent map, whose sides are an eighth of the image's."""
+_SIZES = ("autoencoder_width", "width", "depth", "steps")  # fields that cost memory or time
+
+
+class _About(Header):
+    """How a generator was trained."""
+
+    task: Name
+    size: list[Annotated[int, Field(ge=1, le=1 << 14)]] = Field(min_length=2, max_length=2)
+    ids: list[Name]
+    seed: int
+    config: dict[str, Any]
+    autoencoder_error: float
+    flow_loss: float
+    flow_iterations: int
+
+
+class _Header(Header):
+    """The metadata of a trained generator's file."""
+
+    format: Literal["nogs trained generator 1"]
+    about: _About
+
+
+class _Both(nn.Module):
+    """The two networks under the names that their weights have in the file."""
+
+    def __init__(self, autoencoder: Autoencoder, flow: Flow) -> None:
+        super().__init__()
+        self.autoencoder, self.flow = autoencoder, flow
 
 
 class Trained:
@@ -41,13 +70,22 @@ class Trained:
     count = None
 
     def __init__(
-        self, autoencoder: Autoencoder, flow: Flow, *, about: dict[str, Any], device: torch.device, scale: Tensor
+        self,
+        autoencoder: Autoencoder,
+        flow: Flow,
+        *,
+        about: dict[str, Any],
+        device: torch.device,
+        scale: Tensor,
+        seconds: Mapping[str, float] | None = None,
     ) -> None:
         self.autoencoder = autoencoder.eval().requires_grad_(False).to(device)
         self.flow = flow.eval().requires_grad_(False).to(device)
         self.about, self.device, self._scale = about, device, scale.to(device)
         self.size, self.ids = (about["size"][0], about["size"][1]), tuple(about["ids"])
         self.steps = int(about["config"]["steps"])
+        self.seconds = dict(seconds or {})
+        """Of training and encoding, if it was trained just now; its file is the same however long that took."""
         self.precision = pick_precision("auto", device)
 
     @property
@@ -80,20 +118,32 @@ class Trained:
     def save(self, path: Path) -> None:
         """Write the networks and what they were trained on."""
         tensors = {**self.autoencoder.state_dict(prefix="autoencoder."), **self.flow.state_dict(prefix="flow.")}
-        save_tensors(path, {**tensors, "scale": self._scale}, {"format": FORMAT, "about": json.dumps(self.about)})
+        save_tensors(path, {**tensors, "scale": self._scale}, {"format": FORMAT, "about": self.about})
 
     @classmethod
     def load(cls, path: Path, *, device: torch.device | str = "cpu") -> Trained:
         """What `save` wrote."""
-        tensors, metadata = load_tensors(path)
-        if metadata.get("format") != FORMAT:
+        path = Path(path)
+        said, shapes = tensor_header(path)
+        if said.get("format") != FORMAT:
             raise InputError(f"{path} is not a trained generator of this version; train it again with nogs bank build.")
-        about = json.loads(metadata["about"])
-        autoencoder, flow = networks(TrainedConfig.model_validate(about["config"]), tuple(about["size"]))
-        for name, network in (("autoencoder.", autoencoder), ("flow.", flow)):
-            own = {key.removeprefix(name): value for key, value in tensors.items() if key.startswith(name)}
-            fill(network, own, path=Path(path))
-        return cls(autoencoder, flow, about=about, device=torch.device(device), scale=tensors["scale"])
+        with described(path, "a trained generator of this version"):
+            header = _Header.model_validate(said)
+            check_bounds({name: header.about.config.get(name) for name in _SIZES}, tensors=len(shapes))
+            config, (height, width) = TrainedConfig.model_validate(header.about.config), header.about.size
+            found = dict(shapes)
+            if found.pop("scale", None) != (CHANNELS, 1, 1):
+                raise InputError("its tensor 'scale' is missing or misshapen")
+            check_shapes(path, lambda: _Both(*networks(config, (height, width))), found)
+        autoencoder, flow = networks(config, (height, width))
+        tensors, _ = load_tensors(path)
+        for name, value in tensors.items():
+            if not torch.isfinite(value).all():
+                raise InputError(f"{path} holds numbers that are not finite (tensor {name!r}); train it again.")
+        scale = tensors.pop("scale")
+        _Both(autoencoder, flow).load_state_dict(tensors)
+        about = header.about.model_dump(exclude_unset=True)
+        return cls(autoencoder, flow, about=about, device=torch.device(device), scale=scale)
 
     @classmethod
     def untrained(cls, config: TrainedConfig, *, size: Sequence[int], device: torch.device) -> Trained:

@@ -78,10 +78,9 @@ def train_generator(
         "autoencoder_error": round(done.error, 5),
         "flow_loss": round(loss, 5),
         "flow_iterations": done.iteration,
-        "training_seconds": round(done.seconds, 1),
-        "encoding_seconds": round(encoding, 1),
     }
-    return Trained(autoencoder, flow, about=about, device=device, scale=scale)
+    seconds = {"training": round(done.seconds, 1), "encoding": round(encoding, 1)}
+    return Trained(autoencoder, flow, about=about, device=device, scale=scale, seconds=seconds)
 
 
 def _train_autoencoder(

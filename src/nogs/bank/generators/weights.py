@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_tensors
+from nogs.runtime.tensors import load_tensors
 
 __all__ = ["fill", "read_weights"]
 
