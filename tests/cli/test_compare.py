@@ -25,6 +25,9 @@ def test_runs_are_compared_from_their_folders_and_again_from_the_curves(tmp_path
     assert str(empty) in said
     assert said.count("\n") == 1
     assert "has changed since it was made" in said
+    (empty.parent / "done.json").unlink()  # as after a crash between the evaluation and the mark
+    assert main(["compare", str(run), "--out", str(tmp_path / "third")]) == 2
+    assert f"{empty} holds no validations; bring it back from a copy, or delete" in capsys.readouterr().err
 
 
 def test_several_attributes_have_a_table_and_a_figure_of_their_own(tmp_path):

@@ -268,3 +268,10 @@ def test_tensors_may_be_read_by_whoever_may_read_other_files(tmp_path):
     tensors.save_tensors(tmp_path / "a.safetensors", {"x": torch.zeros(2)})
     files.write_text(tmp_path / "a.txt", "x")
     assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "a.txt").stat().st_mode
+
+
+@pytest.mark.parametrize("read", [tensors.load_tensors, files.load_array])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, read):
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(InputError, match=r"a \(not a regular file\); check the path"):
+        read(tmp_path / "a")

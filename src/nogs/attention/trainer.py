@@ -238,7 +238,7 @@ class Trainer:
             )
 
 
-def telling_fields(config: AttentionConfig) -> dict[str, Any]:
+def training_fields(config: AttentionConfig) -> dict[str, Any]:
     """The fields on which a result depends."""
     return config.model_dump(mode="json", exclude=ELSEWHERE)
 
@@ -246,4 +246,4 @@ def telling_fields(config: AttentionConfig) -> dict[str, Any]:
 def state_mark(task: Task, members: Sequence[Member], config: AttentionConfig, glimpses: int) -> str:
     """What a state must come from to be continued."""
     names = [(member.name, member.fingerprint()) for member in members]
-    return fingerprint(telling_fields(config), task.fingerprint, glimpses, names)
+    return fingerprint(training_fields(config), task.fingerprint, glimpses, names)

@@ -15,7 +15,7 @@ from nogs.attention.embedders import EMBEDDERS
 from nogs.attention.network import Architecture
 from nogs.attention.outcome import write_outcomes
 from nogs.attention.pretraining import pretrain
-from nogs.attention.trainer import BEST, LOSSES, STATE, Counters, Trainer, state_mark, telling_fields
+from nogs.attention.trainer import BEST, LOSSES, STATE, Counters, Trainer, state_mark, training_fields
 from nogs.attention.trunks import source_of
 from nogs.data.task import Task
 from nogs.runtime import progress
@@ -108,6 +108,6 @@ def check_state(path: Path, mark: str) -> None:
 
 def _stage(member: Member, task: Task, config: AttentionConfig, glimpses: int, folder: Path, weights: str) -> Stage:
     mark = fingerprint(
-        telling_fields(config), task.fingerprint, glimpses, member.fingerprint(), source_of(config, weights)
+        training_fields(config), task.fingerprint, glimpses, member.fingerprint(), source_of(config, weights)
     )
     return Stage(folder / member.name, name=f"network {member.name}", fingerprint=mark)

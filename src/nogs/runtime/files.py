@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nogs.runtime.digests import MARKS, check_product, sealed, unsealed
 from nogs.runtime.errors import InputError
-from nogs.runtime.reading import read_regular
+from nogs.runtime.reading import check_regular, read_regular
 
 if TYPE_CHECKING:  # a command's help should not wait for torch
     import numpy as np
@@ -159,10 +159,13 @@ def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
 
     import numpy as np
 
-    if not mmap:  # what is mapped is too large to be read for this; whoever maps it checks what it reads
-        check_product(path)
     try:
+        check_regular(path)
+        if not mmap:  # what is mapped is too large to be read for this; whoever maps it checks what it reads
+            check_product(path)
         array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(unreadable(path, error)) from error
     except (ValueError, EOFError, TokenError) as error:  # the last is a damaged header's

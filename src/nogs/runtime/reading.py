@@ -7,18 +7,23 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["read_regular", "size"]
+__all__ = ["check_regular", "read_regular", "size"]
 
 
 def read_regular(path: str | Path, *, most: int) -> bytes:
     """The content of a regular file of at most `most` bytes; OSError for a larger one, a pipe, a device, a folder."""
-    _check(os.stat(path), path)  # before it is opened: opening alone may wait, or move a device
+    check_regular(path)  # before it is opened: opening alone may wait, or move a device
     with open(os.open(path, os.O_RDONLY | _NO_WAIT), "rb") as file:
         about = os.fstat(file.fileno())
         _check(about, path)
         if about.st_size > most:
             raise OSError(errno.EFBIG, f"larger than {size(most)}", str(path))
         return file.read(about.st_size)
+
+
+def check_regular(path: str | Path) -> None:
+    """OSError for a pipe, a device or a folder."""
+    _check(os.stat(path), path)
 
 
 def size(count: int) -> str:

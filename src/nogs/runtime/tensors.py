@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nogs.runtime.digests import check_product, sealed, unsealed
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import atomic, plain, reason, unreadable
+from nogs.runtime.reading import check_regular
 
 if TYPE_CHECKING:  # a command's help should not wait for torch
     import numpy as np
@@ -97,8 +98,9 @@ def _opened(path: str | Path) -> Iterator[Any]:
     """A safetensors file, whose faults are told in one sentence."""
     from safetensors import SafetensorError, safe_open
 
-    check_product(path)
     try:
+        check_regular(path)
+        check_product(path)
         with safe_open(str(path), framework="pt") as file:
             yield file
     except InputError:

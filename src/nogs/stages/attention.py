@@ -8,7 +8,7 @@ from pathlib import Path
 from nogs.attention.cohort import Member
 from nogs.attention.methods import Inputs, make_members
 from nogs.attention.store import load_network
-from nogs.attention.trainer import telling_fields
+from nogs.attention.trainer import training_fields
 from nogs.attention.training import STATE
 from nogs.attention.training import train as train_networks
 from nogs.model.stopping import FILE, accuracy_by_glimpses, write_accuracy_by_glimpses
@@ -36,7 +36,7 @@ def train(experiment: Experiment) -> list[Path]:
         inputs = {}
         if method.startswith("ps-") and settings.sequences is None and "sequences" in entries:
             inputs["from the sequences"] = experiment.ledger.fingerprint("sequences")
-        made_from = {"attention": telling_fields(recipe.attention), **inputs, **experiment.common(seed=False)}
+        made_from = {"attention": training_fields(recipe.attention), **inputs, **experiment.common(seed=False)}
         if experiment.enter(f"attention/{method}", made_from):
             (folder / STATE).unlink(missing_ok=True)  # of networks that are not wanted any more
     with experiment.threads(small=recipe.attention.embedder != "vgg" and recipe.attention.hidden <= 256):
