@@ -20,6 +20,7 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 from nogs.runtime.headers import described
 from nogs.runtime.metrics import read_metrics
+from nogs.runtime.tensors import tensor_header
 
 MEASURES = {
     "converged": "iterations to convergence",
@@ -37,12 +38,15 @@ RELEASE = ", release embedder"
 
 @dataclass(frozen=True)
 class Learned:
-    """One trained network: its validation curves and its scores on the test images."""
+    """One trained network: its validation curves and its scores on the test images.
+
+    One that stands on a trained posterior has no `rule`: its iterations count from there, and are compared with none.
+    """
 
     method: str
     attribute: str | None
     seed: int
-    rule: str
+    rule: str | None
     iterations: tuple[int, ...]
     curves: Mapping[str, tuple[float | None, ...]]
     test: Mapping[str, float]
@@ -66,11 +70,9 @@ def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
         found = [folder / "evaluation.json" for folder in only]
     if not found:
         raise InputError(f"{run} holds no trained networks; make some with nogs train ... --out {run}.")
-    from nogs.attention.store import architecture_of
-
     out = []
     for path in found:
-        embedder = architecture_of(path.parent / "best-accuracy.safetensors").embedder
+        embedder = tensor_header(path.parent / "best-accuracy.safetensors")[0].get("architecture", {}).get("embedder")
         metrics = read_metrics(path.parent)
         if not metrics:
             raise InputError(
@@ -83,16 +85,16 @@ def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
     return out
 
 
-def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], *, embedder: str) -> Learned:
+def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], *, embedder: str | None) -> Learned:
     """From the files of one network."""
     member, best = evaluation["member"], evaluation["best"]
-    supervised = member["method"].startswith("ps-")
-    variant = [f"weight {member['weight']:g}"] if supervised else []
+    weighted = member["method"].startswith("ps-") and member["weight"] is not None
+    variant = [f"weight {member['weight']:g}"] if weighted else []
     return Learned(
         method=", ".join([member["method"], *variant]) + (RELEASE if embedder == "release" else ""),
         attribute=member["attribute"],
         seed=member["seed"],
-        rule=evaluation["convergence"]["rule"],
+        rule=evaluation["convergence"] and evaluation["convergence"]["rule"],
         iterations=tuple(line["step"] for line in metrics),
         curves={name: tuple(_short(line[f"validation_{name}"]) for line in metrics) for name in CURVES},
         test={
@@ -114,8 +116,11 @@ def curves_json(networks: Sequence[Learned]) -> str:
 
 def measure(network: Learned, reference: Learned | None) -> dict[str, float]:
     """The numbers of `MEASURES` for one network; NaN where the reference is missing or its best was never reached."""
-    curve, rule = network.curve(network.rule), network.rule
-    reached = None
+    rule = network.rule
+    if rule is None:
+        nothing = dict.fromkeys(("converged", "converged_smoothed", "reached"), float("nan"))
+        return {**nothing, **{name: float(value) for name, value in network.test.items()}}
+    curve, reached = network.curve(rule), None
     if reference is not None and np.isfinite(reference.curve("nll")).any():
         target = float(np.nanmin(reference.curve("nll")))
         reached = iterations_to_reach(network.iterations, network.curve("nll"), target, rule="nll")
@@ -133,7 +138,7 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
 
     A network that never reached the reference's best NLL counts with the horizon, and is counted in `never_reached`.
     """
-    horizons = {network.iterations[-1] for network in networks}
+    horizons = {network.iterations[-1] for network in networks if network.rule is not None} or {0}
     if len(horizons) > 1:
         raise InputError(
             f"These networks were trained for {', '.join(map(str, sorted(horizons)))} iterations; iterations to "
@@ -150,9 +155,10 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
     out["majority_class_accuracy"] = float(np.mean(majorities))
     wholes = [n.whole for n in networks if n.whole is not None]
     out["whole_image_accuracy"] = float(np.mean(wholes)) if wholes else None
-    validations = networks[0].iterations
+    learning = [network for network in networks if network.rule is not None]
+    validations = learning[0].iterations if learning else (0,)
     out["horizons"] = sorted({validations[-(-len(validations) * tenth // 10) - 1] for tenth in range(1, 11)})
-    out["converged_by_horizon"] = by_horizon(networks, out["horizons"])
+    out["converged_by_horizon"] = by_horizon(learning, out["horizons"])
     for method in dict.fromkeys(n.method for n in networks):
         own = [n for n in networks if n.method == method]
         rows: dict[str | None, list[dict[str, float]]] = {}
@@ -161,7 +167,7 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
         for network in own:
             partner = by_place.get((reference, network.attribute, network.seed))
             values = measure(network, partner)
-            if partner is not None and np.isnan(values["reached"]) and np.isfinite(network.curve("nll")).any():
+            if partner is not None and network.rule and np.isnan(values["reached"]) and np.isfinite(network.curve("nll")).any():
                 never[network.attribute] = never.get(network.attribute, 0) + 1
                 values["reached"] = float(horizon)
             rows.setdefault(network.attribute, []).append(values)
@@ -174,7 +180,9 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
             "never_reached": sum(never.values()),
             "mean": _summary(rows, rng, resamples),
             "difference": _summary(differences, rng, resamples) if differences else None,
-            "variance_of_converged": float(np.var([np.mean([v["converged"] for v in r]) for r in rows.values()])),
+            "variance_of_converged": float(np.var([np.mean([v["converged"] for v in r]) for r in rows.values()]))
+            if own[0].rule
+            else None,
         }
         for attribute, values_of_seeds in rows.items():
             task = out["tasks"].setdefault(attribute or "all", {})
@@ -187,6 +195,7 @@ def by_horizon(networks: Sequence[Learned], horizons: Sequence[int]) -> dict[str
     """Mean iterations to convergence of each method, had training ended at each of `horizons`."""
     out: dict[str, list[float]] = {}
     for network in networks:
+        assert network.rule is not None
         curve, steps = network.curve(network.rule), np.array(network.iterations)
         ends = [int((steps <= horizon).sum()) for horizon in horizons]
         converged = [iterations_to_convergence(steps[:n], curve[:n], rule=network.rule) for n in ends]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The methods of the paper and two plain ones, each with what it needs: from names to the networks of a cohort.
+"""The methods of the paper, each with what it needs: from names to the networks of a cohort. And the names of others.
 
 | method | where to look is learned from | pretrained with |
 |---|---|---|
@@ -7,8 +7,8 @@
 | ps-nogs | rewards and near-optimal sequences | the heuristic |
 | ps-hgs | rewards and hand-crafted sequences | the heuristic |
 | ps-h1, ps-h5 | rewards and sequences of the heuristic, 1/gamma = 1 or 5 | the heuristic |
-| random | nothing: any location, always | uniform locations |
-| centre-out | nothing: from the centre outwards, always | the heuristic |
+
+`ON_POSTERIOR` are the methods of `nogs.plus`, whose networks stand on a trained posterior.
 """
 
 from __future__ import annotations
@@ -23,21 +23,15 @@ from nogs.attention.config import AttentionConfig
 from nogs.data.task import Task
 from nogs.runtime.errors import InputError
 from nogs.sequences import Sequences, load_for
-from nogs.supervision import (
-    Heuristic,
-    LocationDistribution,
-    centre_out_route,
-    handcrafted,
-    load_heuristic,
-    random_route,
-)
+from nogs.supervision import Heuristic, LocationDistribution, handcrafted, load_heuristic
 
-__all__ = ["METHODS", "Inputs", "Method", "make_members", "needs_heuristic", "of_heuristic"]
+__all__ = ["METHODS", "ON_POSTERIOR", "Inputs", "Method", "make_members", "needs_heuristic", "of_heuristic"]
 
-Method = Literal["ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "random", "centre-out"]
+Method = Literal["ps-nogs+", "ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "fixed", "centre-out", "random"]
 METHODS: tuple[Method, ...] = get_args(Method)
+ON_POSTERIOR = ("ps-nogs+", "fixed", "centre-out", "random")
+"""Methods whose classifier is the posterior: the first learns where to look, the others are plain ways to."""
 
-_UNIFORM = ("ram", "random")
 _TEMPERATURES = {"ps-h1": 1.0, "ps-h5": 5.0}
 
 
@@ -51,7 +45,9 @@ class Inputs:
 
 def needs_heuristic(method: str, config: AttentionConfig) -> bool:
     """Whether a method reads the heuristic's map: to be supervised by it, or to be pretrained with it."""
-    return method in _TEMPERATURES or (config.pretrain_epochs > 0 and method not in _UNIFORM)
+    if method in ON_POSTERIOR:
+        return False
+    return method in _TEMPERATURES or (config.pretrain_epochs > 0 and method != "ram")
 
 
 def make_members(
@@ -92,10 +88,9 @@ def make_members(
             pretraining = None
             if config.pretrain_epochs:
                 pretraining = LocationDistribution.uniform(task.grid)
-                if method not in _UNIFORM:
+                if method != "ram":
                     assert heuristic is not None
                     pretraining = heuristic.distribution(task, attribute, inverse_temperature=1.0)
-            route = {"random": random_route, "centre-out": centre_out_route}.get(method)
             own = config.supervision_weight
             members += [
                 Member(
@@ -105,7 +100,6 @@ def make_members(
                     sequences=sequences,
                     weight=weight,
                     pretraining=pretraining,
-                    route=route and route(task.grid, glimpses=glimpses),
                     variant="" if weight == own else f"weight-{weight:g}",
                 )
                 for weight in (weights if weights and sequences is not None else (own,))

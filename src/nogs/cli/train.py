@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from nogs.cli.args import OptionalFolder, StageArgs
+from nogs.cli.args import NameOrFile, OptionalFolder, StageArgs
 from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.files import read_json
 
@@ -18,8 +18,8 @@ class TrainArgs(StageArgs):
     fields_shown = ("glimpses", "attention.iterations", "attention.batch", "attention.learning_rate")
     method: tuple[str, ...] = ("ram",)
     """One or more: ram (REINFORCE alone), ram+ (the same, pretrained with the heuristic); partly supervised ps-nogs (by
-    near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's); random and centre-out
-    locations, which are not learned."""
+    near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's); and with the posterior as the
+    classifier ps-nogs+, and the plain ways to look fixed (one order for all images), centre-out and random."""
     attribute: tuple[str, ...] = ()
     """For tasks with attributes: one or more of them, or all."""
     sequences: OptionalFolder = None
@@ -27,6 +27,9 @@ class TrainArgs(StageArgs):
     heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
     """Map of the heuristic, which ps-h1 and ps-h5 need, and where there is a pretraining all but ram and random; by
     default that of RUN/sequences or RUN/heuristic, which is made if it is not there."""
+    posterior: NameOrFile = None
+    """Posterior that ps-nogs+ and the plain ways to look stand on; by default RUN/posterior/posterior.safetensors, or
+    the recipe's published one."""
     seeds: tuple[int, ...] = ()
     """One or more seeds, a network each; by default the recipe's."""
     as_json: bool = False
@@ -54,7 +57,8 @@ def _row(folder: Path) -> dict[str, Any]:
     found = read_json(folder / "evaluation.json")
     test = found["best"]["accuracy"]["test"]
     known = {name: test[name] for name in ("accuracy", "balanced_accuracy", "nll", "warning")}
-    return {"converged_at": found["convergence"]["iterations"], **known, "majority": found["majority_class_accuracy"]}
+    rule = found["convergence"]  # of a network that stands on a posterior there is none
+    return {"converged_at": rule and rule["iterations"], **known, "majority": found["majority_class_accuracy"]}
 
 
 def _table(rows: dict[str, dict[str, Any]]) -> str:

@@ -44,7 +44,7 @@ def _packed(folder: Path, source: str) -> Found:
 
 
 def _of_run(run: Path, network: str | None, best: Best) -> Found:
-    from nogs.attention.store import about_network  # brings torch
+    from nogs.plus.store import about_network  # brings torch
 
     kept = f"best-{best}.safetensors"
     top = run / "attention" if (run / "attention").is_dir() else run

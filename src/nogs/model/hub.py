@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from nogs import __version__
-from nogs.attention.store import load_network, save_network
+from nogs.attention.store import save_network
+from nogs.plus.store import load_network
 from nogs.model.card import card
 from nogs.model.found import CONFIG, WEIGHTS, Found
 from nogs.runtime.errors import InputError

@@ -7,7 +7,7 @@ from typing import cast, get_args
 
 import torch
 
-from nogs.attention.store import load_network
+from nogs.plus.store import load_network
 from nogs.data.images import Fit
 from nogs.model.classifier import Model
 from nogs.model.finding import Best, find

@@ -25,6 +25,8 @@ from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
 FORMAT = "nogs posterior 1"
 _TEMPERATURE = "calibration.inverse_temperature"
+LOOKS = "looks."
+"""What the names of tensors begin with that say where to look: a posterior with these is a network of `nogs.plus`."""
 _KNOWN_IDS = ("celeba-hq", "cub")  # datasets that number their images
 
 
@@ -70,6 +72,7 @@ class _Header(Header):
     architecture: _Architecture
     images: Name
     folds: int | None = Field(None, ge=2, le=1000)
+    looks: dict[str, Any] | None = None
     about: _About
 
 
@@ -80,14 +83,20 @@ def save_posterior(
     task: Task,
     about: Mapping[str, Any] | None = None,
     half: bool = False,
+    looks: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write a posterior; `about` says how it was made and what it scores. `half` stores weights as float16."""
+    """Write a posterior; `about` says how it was made and what it scores. `half` stores weights as float16.
+
+    `looks`, tensors and what is known about them, make it a network of `nogs.plus`.
+    """
     members = {"": posterior} if isinstance(posterior, NetworkPosterior) else _numbered(posterior)
     tensors = {
         prefix + name: value
         for prefix, one in members.items()
         for name, value in {**one.network.state_dict(), _TEMPERATURE: one.inverse_temperature}.items()
     }
+    if looks is not None:
+        tensors.update({LOOKS + name: value for name, value in looks[0].items()})
     if half:
         tensors = halved(tensors)
     metadata: dict[str, Any] = {
@@ -99,13 +108,15 @@ def save_posterior(
     }
     if isinstance(posterior, CrossFitted):
         metadata["folds"] = len(posterior.members)
+    if looks is not None:
+        metadata["looks"] = dict(looks[1])
     save_tensors(path, {name: value.cpu() for name, value in tensors.items()}, metadata)
 
 
 def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights in float16; the calibration, a few numbers, stays as it is."""
     return {
-        name: value.half() if value.is_floating_point() and not name.endswith(_TEMPERATURE) else value
+        name: value.half() if value.is_floating_point() and not name.endswith("inverse_temperature") else value
         for name, value in tensors.items()
     }
 
@@ -121,7 +132,7 @@ def load_posterior(
 ) -> NetworkPosterior | CrossFitted:
     """The posterior of a file, or a published one by its name; one of another task or grid than `task` is refused."""
     path = find_posterior(name_or_path)
-    header, shapes = _read_header(path)
+    header, shapes = read_header(path)
     with described(path, "a posterior of this version"):
         architecture = Architecture.from_json(header.architecture.model_dump())
     if task is not None:
@@ -156,13 +167,13 @@ def load_posterior(
 
 def about_posterior(name_or_path: str | Path) -> dict[str, Any]:
     """What a posterior's file says about itself: how it was trained, on what, and its scores."""
-    return _read_header(find_posterior(name_or_path))[0].about.model_dump(exclude_unset=True)
+    return read_header(find_posterior(name_or_path))[0].about.model_dump(exclude_unset=True)
 
 
 def identity(name_or_path: str | Path) -> str:
     """Names a posterior by its calibration and its weights as float16: the same for a published copy of it."""
     tensors, _ = load_tensors(find_posterior(name_or_path))
-    return fingerprint("posterior", halved(tensors))
+    return fingerprint("posterior", halved({n: v for n, v in tensors.items() if not n.startswith(LOOKS)}))
 
 
 def training_mark(task: Task) -> str:
@@ -175,7 +186,7 @@ def trained_elsewhere(name_or_path: str | Path, task: Task) -> list[str]:
 
     Another copy of a dataset, of which it learned from the same images, is no other task.
     """
-    header, _ = _read_header(find_posterior(name_or_path))
+    header, _ = read_header(find_posterior(name_or_path))
     own = header.about.task_fingerprint
     here = {None, task.fingerprint} | ({own} if header.images == training_mark(task) else set())
     return [mark for mark in (own, *header.about.started_from) if mark is not None and mark not in here]
@@ -211,7 +222,7 @@ def _numbered(posterior: CrossFitted) -> dict[str, NetworkPosterior]:
     return {f"{fold}.": one for fold, one in enumerate(posterior.members)}
 
 
-def _read_header(path: Path) -> tuple[_Header, dict[str, tuple[int, ...]]]:
+def read_header(path: Path) -> tuple[_Header, dict[str, tuple[int, ...]]]:
     """What a posterior's file says about itself, and its tensors' shapes; nothing is built from either."""
     said, shapes = tensor_header(path)
     if said.get("format") != FORMAT:
@@ -225,6 +236,7 @@ def _check_shapes(
     path: Path, architecture: Architecture, shapes: Mapping[str, tuple[int, ...]], *, folds: int | None
 ) -> None:
     """Refuse a file whose tensors are not those of the posterior that it describes."""
+    shapes = {name: shape for name, shape in shapes.items() if not name.startswith(LOOKS)}
     prefixes = [""] if folds is None else [f"{fold}." for fold in range(folds)]
     stranger = next((name for name in shapes if not name.startswith(tuple(prefixes))), None)
     allowed = {(architecture.glimpses + 1, columns) for columns in (1, len(architecture.head.space.names))}

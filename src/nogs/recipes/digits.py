@@ -9,6 +9,7 @@ from nogs.bank.config import BankConfig
 from nogs.completion.config import CompletionConfig
 from nogs.data.config import DataConfig
 from nogs.design.config import DesignConfig
+from nogs.plus.config import PlusConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe
 
@@ -60,5 +61,8 @@ RECIPE = Recipe(
         iterations=2_500,
         validate_every=125,
         save_every=2,
+    ),
+    plus=PlusConfig(
+        iterations=500, batch=64, candidates=3, core_rate=1e-3, learning_rate=2e-3, validate_every=50
     ),
 )

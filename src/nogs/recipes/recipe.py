@@ -14,6 +14,7 @@ from nogs.bank.config import BankConfig
 from nogs.completion.config import CompletionConfig
 from nogs.data.config import DataConfig
 from nogs.design.config import DesignConfig
+from nogs.plus.config import PlusConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
@@ -44,6 +45,7 @@ class Recipe(BaseModel):
     completion: CompletionConfig = CompletionConfig()
     design: DesignConfig = DesignConfig()
     attention: AttentionConfig = AttentionConfig()
+    plus: PlusConfig = PlusConfig()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

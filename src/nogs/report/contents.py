@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from nogs.attention.comparison import Learned
 from nogs.attention.comparison import read_run as read_networks
-from nogs.attention.store import about_network
+from nogs.plus.store import about_network
 from nogs.data.config import DataConfig
 from nogs.design.blocks import FIRST, MAPS, first_map, read_maps
 from nogs.model.stopping import FILE as BY_GLIMPSES

@@ -16,7 +16,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 
 from nogs.attention.cohort import Member, member_labels
-from nogs.attention.store import load_network
+from nogs.plus.store import load_network
 from nogs.data.task import Task
 from nogs.report.contents import Network, Run, SequenceSet
 from nogs.report.methods import chosen_networks

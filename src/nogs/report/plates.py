@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from nogs.attention.cohort import Member, member_labels
-from nogs.attention.store import load_network
+from nogs.plus.store import load_network
 from nogs.data.task import Task
 from nogs.model.stopping import FILE as BY_GLIMPSES
 from nogs.report.contents import Network, Run

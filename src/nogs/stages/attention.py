@@ -1,4 +1,4 @@
-"""The stage `attention`: networks that learn where to look, with and without sequences, side by side."""
+"""The stage `attention`: networks that learn where to look, with and without sequences, and plain ways to look."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nogs.attention.cohort import Member
-from nogs.attention.methods import Inputs, make_members
-from nogs.attention.store import load_network
+from nogs.attention.methods import ON_POSTERIOR, Inputs, make_members
 from nogs.attention.trainer import training_fields
 from nogs.attention.training import STATE
 from nogs.attention.training import train as train_networks
 from nogs.model.stopping import FILE, accuracy_by_glimpses, write_accuracy_by_glimpses
+from nogs.plus.store import load_network
+from nogs.plus.training import train as train_on_posterior
 from nogs.posterior.imagenet import find_weights
 from nogs.runtime.files import read_json
-from nogs.stages import data, estimates
+from nogs.posterior.store import identity
+from nogs.stages import data, estimates, posterior
 from nogs.stages.experiment import Experiment, counted
 from nogs.stages.heuristic import find_map
 from nogs.stages.verdict import verdicts
@@ -25,38 +27,56 @@ __all__ = ["train"]
 def train(experiment: Experiment) -> list[Path]:
     """Train a network for each method, attribute, seed and weight of supervision; each one's folder.
 
+    Those that stand on the posterior come last.
+
     Beside them lie what each would say after fewer glimpses, and the verdict whether sequences helped.
     """
     recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
     folder, methods = experiment.folder / "attention", tuple(dict.fromkeys(settings.method))
-    members = _networks(experiment, methods)
+    plain = [method for method in methods if method in ON_POSTERIOR]
+    members = _networks(experiment, [method for method in methods if method not in plain])
+    standing = [
+        Member(method, seed=seed, attribute=attribute)
+        for method in plain
+        for seed in settings.seeds or (recipe.seed,)
+        for attribute in experiment.attributes
+    ]
+    source = posterior.needed(experiment) if standing else ""
     data.prepare(experiment)
-    entries = experiment.ledger.entries
-    for method in methods:
-        inputs = {}
-        if method.startswith("ps-") and settings.sequences is None and "sequences" in entries:
-            inputs["from the sequences"] = experiment.ledger.fingerprint("sequences")
-        made_from = {"attention": training_fields(recipe.attention), **inputs, **experiment.common(seed=False)}
-        if experiment.enter(f"attention/{method}", made_from):
-            (folder / STATE).unlink(missing_ok=True)  # of networks that are not wanted any more
+    _enter(experiment, methods, source)
     with experiment.threads(small=recipe.attention.embedder != "vgg" and recipe.attention.hidden <= 256):
-        if all((folder / member.name / "done.json").is_file() for member in members):
+        if all((folder / member.name / "done.json").is_file() for member in [*members, *standing]):
             experiment.tell(f"{experiment.head('attention')}: done before.")
         else:
             experiment.announce(
                 "attention",
-                f"{counted(len(members), 'network')}: {', '.join(methods)}",
+                f"{counted(len(members) + len(standing), 'network')}: {', '.join(methods)}",
                 lambda: estimates.attention_seconds(recipe, task, members, device=experiment.device),
             )
-        folders = train_networks(
-            task,
-            members,
-            config=recipe.attention,
-            glimpses=recipe.glimpses,
-            folder=folder,
-            device=settings.device,
-            weights=find_weights(recipe.attention.weights, settings.data, network=recipe.attention.embedder_network),
-        )
+        folders = []
+        if members:
+            network = recipe.attention.embedder_network
+            folders += train_networks(
+                task,
+                members,
+                config=recipe.attention,
+                glimpses=recipe.glimpses,
+                folder=folder,
+                device=settings.device,
+                weights=find_weights(recipe.attention.weights, settings.data, network=network),
+            )
+        if standing:
+            folders += train_on_posterior(
+                task,
+                standing,
+                posterior=source,
+                config=recipe.plus,
+                how=recipe.posterior,
+                glimpses=recipe.glimpses,
+                folder=folder,
+                trajectories=recipe.attention.trajectories,
+                device=settings.device,
+            )
         for path in folders:
             found = read_json(path / "evaluation.json")
             experiment.tell(
@@ -68,6 +88,24 @@ def train(experiment: Experiment) -> list[Path]:
     for verdict in verdicts(every, out=folder / "verdict.json"):
         experiment.tell(f"  {verdict}")
     return folders
+
+
+def _enter(experiment: Experiment, methods: Sequence[str], source: str) -> None:
+    """Note what each method's networks are made from."""
+    recipe, settings, entries = experiment.recipe, experiment.settings, experiment.ledger.entries
+    for method in methods:
+        made_from = {**experiment.common(seed=False)}
+        if method in ON_POSTERIOR:
+            made_from["posterior"] = identity(source)
+            if method == "ps-nogs+":
+                made_from["plus"] = recipe.plus.model_dump(mode="json")
+        else:
+            made_from["attention"] = training_fields(recipe.attention)
+            if method.startswith("ps-") and settings.sequences is None and "sequences" in entries:
+                made_from["from the sequences"] = experiment.ledger.fingerprint("sequences")
+        if experiment.enter(f"attention/{method}", made_from):
+            # of networks that are not wanted any more
+            (experiment.folder / "attention" / STATE).unlink(missing_ok=True)
 
 
 def _networks(experiment: Experiment, methods: Sequence[str]) -> list[Member]:

@@ -1,0 +1,5 @@
+"""PS-NOGS+: a network that keeps what the posterior knows, and looks where it expects to learn most about the label.
+
+In: a trained posterior and the task. Out: networks that classify after every glimpse and choose the next, as files that
+`nogs.load` opens; and the plain ways to look that they are held against.
+"""

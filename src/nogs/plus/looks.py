@@ -1,0 +1,110 @@
+"""Where to look next: a table of the fixed order's losses, and a location head that corrects it for what was seen."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from jaxtyping import Bool, Float, Float32, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nogs.posterior.labels import Float32Linear
+from nogs.posterior.tokens import Block, GlimpseTokens
+
+TEMPERATURE = 0.05
+"""Nats: of two locations, one expected to be so much better is taken e times as often where locations are drawn."""
+
+_HIDDEN = 256
+
+
+def context(
+    prior: Float[Tensor, " D"],
+    blocks: nn.ModuleList,
+    tokens: Float[Tensor, "Q S D"],
+    seen: Bool[Tensor, "Q S"] | None = None,
+) -> Float[Tensor, "Q D"]:
+    """`GlimpseTokens.context` for rows of one length, in operations that every exporter knows."""
+    first = prior.to(tokens.dtype).expand(len(tokens), 1, -1)
+    x, bias = torch.cat([first, tokens], 1), None
+    if seen is not None:
+        allowed = torch.cat([seen.new_ones(len(seen), 1), seen], 1)[:, None, None]
+        bias = torch.zeros(allowed.shape, dtype=torch.float32, device=x.device).masked_fill(~allowed, -1e9)
+    for n, block in enumerate(blocks):
+        assert isinstance(block, Block)
+        queries, keys, values = block.qkv(block.norm1(x)).chunk(3, -1)
+        if n == len(blocks) - 1:  # only the prior token is asked for
+            queries, x = queries[:, :1], x[:, :1]
+        split = [y.unflatten(-1, (block.heads, -1)).transpose(1, 2) for y in (queries, keys, values)]
+        mask = None if bias is None else bias.to(split[0].dtype)
+        found = F.scaled_dot_product_attention(*split, attn_mask=mask).transpose(1, 2).flatten(2)
+        x = x + block.drop(block.out(found))
+        x = x + block.drop(block.mlp(block.norm2(x)))
+    return x[:, 0]
+
+
+class LocationHead(nn.Module):
+    """What the glimpses say about each location's loss, besides its mean over images; at first nothing.
+
+    It reads the core's state and, with transformer blocks of its own, the core's tokens. All attributes share it: each
+    has a gain for every hidden unit.
+    """
+
+    def __init__(self, core: GlimpseTokens, *, attributes: int, locations: int) -> None:
+        super().__init__()
+        width = core.prior.numel()
+        self.blocks, self.prior = copy.deepcopy(core.blocks), nn.Parameter(core.prior.detach().clone())
+        self.norm = nn.LayerNorm(2 * width)
+        self.hidden = nn.Linear(2 * width, _HIDDEN)
+        self.gain = nn.Parameter(torch.ones(attributes, _HIDDEN))
+        self.last = Float32Linear(_HIDDEN, locations)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(
+        self,
+        state: Float[Tensor, "Q D"],
+        tokens: Float[Tensor, "Q S D"],
+        attribute: Int[Tensor, " Q"],
+        seen: Bool[Tensor, "Q S"] | None = None,
+    ) -> Float32[Tensor, "Q L"]:
+        """Corrections in nats."""
+        own = context(self.prior, self.blocks, tokens, seen)
+        hidden = F.gelu(self.hidden(self.norm(torch.cat([own, state], -1))))
+        return self.last(hidden * self.gain[attribute])
+
+
+class Looks(nn.Module):
+    """A score for every location at every step, of each of A attributes; the least unseen one is looked at.
+
+    Without `learned` it is the table alone: one order for all images. `sampled` says that locations are drawn by their
+    scores and not the best one taken, as for locations at random.
+    """
+
+    def __init__(
+        self,
+        core: GlimpseTokens,
+        table: Float32[Tensor, "A T L"],
+        *,
+        learned: bool = False,
+        sampled: bool = False,
+    ) -> None:
+        super().__init__()
+        self.table = nn.Parameter(table.clone())
+        self.sampled = sampled
+        attributes, _, locations = table.shape
+        self.head = LocationHead(core, attributes=attributes, locations=locations) if learned else None
+
+    def forward(
+        self,
+        state: Float[Tensor, "Q D"],
+        tokens: Float[Tensor, "Q S D"],
+        attribute: Int[Tensor, " Q"],
+        step: Int[Tensor, " Q"] | int,
+        seen: Bool[Tensor, "Q S"] | None = None,
+    ) -> Float32[Tensor, "Q L"]:
+        """Scores in nats before the glimpse number `step` (from 0); no gradient reaches the core."""
+        table = self.table[attribute, step]
+        if self.head is None:
+            return table
+        return table + self.head(state.detach(), tokens.detach(), attribute, seen)

@@ -1,0 +1,297 @@
+"""The loop that trains PS-NOGS+: from the posterior and its fixed order, core and location head together.
+
+At each step the network looks where it expects the least loss. The posterior's cross-entropy after that location and
+after some others of the true image is what the head learns to predict, and what the core learns to lower. The version
+with the least validation cross-entropy is kept, and the fixed order is the first of them: training can only gain.
+
+A killed run goes on from its last saved state: random numbers are functions of the iteration.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import torch
+from jaxtyping import Float32, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nogs.data.augment import AugmentConfig
+from nogs.data.task import Task
+from nogs.plus.config import PlusConfig
+from nogs.plus.looks import TEMPERATURE, Looks
+from nogs.plus.network import TokenNetwork
+from nogs.posterior.calibration import fit_inverse_temperature
+from nogs.posterior.labels import Head, label_table
+from nogs.posterior.queries import resident
+from nogs.runtime import progress, streams
+from nogs.runtime.device import Precision
+from nogs.runtime.headers import Header
+from nogs.runtime.metrics import Metrics
+from nogs.runtime.state import read_state, restore, save_state, state_of
+
+__all__ = ["Trainer"]
+
+SAVE_SECONDS = 60.0
+"""The state is saved at the first validation after so many seconds."""
+
+_ELSEWHERE = 0.1  # share of the looks that go anywhere, so that states off the policy's path are known too
+_WARMUP = 30  # iterations
+_DECAY = 0.01
+_AT_ONCE = {"cuda": 4096, "cpu": 512}  # looks that are evaluated together
+
+
+class _Counters(Header):
+    """What a state holds besides tensors."""
+
+    iteration: int = Field(ge=0)
+    spent: float = Field(ge=0)
+    best_loss: float
+    best_iteration: int = Field(ge=0)
+    logged: str | None
+
+
+class Trainer:
+    """The network with its optimiser, counters and best version."""
+
+    def __init__(
+        self,
+        task: Task,
+        network: TokenNetwork,
+        *,
+        config: PlusConfig,
+        seed: int,
+        precision: Precision,
+        mark: str,
+        flip: bool = False,
+        augment: AugmentConfig | None = None,
+    ) -> None:
+        self.task, self.network, self.config, self.seed, self.mark = task, network, config, seed, mark
+        self.precision, self.device, self.flip, self.augment = precision, network.pixels.device, flip, augment
+        table = network.looks.table.detach()
+        network.looks = Looks(network.core, table, learned=True).to(self.device)
+        self.images = resident(task.images, self.device)
+        self.labels = torch.from_numpy(label_table(task)).to(self.device)[:, list(network.variables)]
+        rows = {split: torch.from_numpy(task.rows(split)).to(self.device) for split in ("train", "validation")}
+        self.training, self.validation = rows["train"], rows["validation"]
+        self.batch = min(config.batch, len(self.training))
+        core = [p for p in network.core.parameters() if p.requires_grad]
+        for parameter in core:
+            parameter.requires_grad_(config.core_rate > 0)
+        groups = [(config.learning_rate, list(network.looks.parameters()))]
+        groups += [(config.core_rate, core)] if config.core_rate else []
+        self.parameters = [p for _, members in groups for p in members]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": members, "lr": rate, "most": rate} for rate, members in groups],
+            weight_decay=_DECAY,
+            fused=True,
+        )
+        self.iteration, self.spent = 0, 0.0
+        self.failed: int | None = None
+        self.logged: str | None = None
+        self.total = torch.zeros((), device=self.device)
+        self.best_loss, self.best_iteration = math.inf, 0
+        self.best = {name: value.clone() for name, value in network.state_dict().items()}
+
+    def step(self) -> None:
+        """One iteration."""
+        self.iteration += 1
+        rise, fall = min(1.0, self.iteration / _WARMUP), (self.iteration - 1) / self.config.iterations
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["most"] * rise * (1 + math.cos(math.pi * fall)) / 2
+        torch.manual_seed(streams.key(self.seed, "plus", step=self.iteration))
+        loss = self.loss()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.total += loss.detach()
+
+    def loss(self) -> Float32[Tensor, ""]:
+        """Of a batch: the cross-entropy along the network's own looks and after candidates, and the head's error."""
+        network, device, batch = self.network, self.device, self.batch
+        rows = self.training[torch.randint(len(self.training), (batch,), device=device)]
+        attribute = torch.randint(len(network.variables), (batch,), device=device)
+        flip = torch.rand(batch, device=device) < 0.5 if self.flip else None
+        changes = None
+        if self.augment is not None:
+            drawn = self.iteration * batch + torch.arange(batch, device=device)
+            changes = self.augment.draw(streams.key(self.seed, "plus changes"), drawn)
+        truth = self.labels[rows, attribute]
+        network.eval()
+        candidates = self._candidates(rows, attribute, flip, changes)
+        network.train()
+        glimpses, each = candidates.shape[1:]
+        tokens = network.read(self.images, rows, candidates.flatten(1), flip=flip, changes=changes)
+        tokens = tokens.unflatten(1, (glimpses, each))
+        several = attribute.repeat_interleave(each)
+        loss = torch.zeros((), device=device)
+        for step in range(glimpses):
+            before = tokens[:, :step, 0]  # the chosen ones
+            shared = before[:, None].expand(-1, each, -1, -1, -1)
+            after = network.states(torch.cat([shared, tokens[:, step, :, None]], 2).flatten(0, 1))
+            found = -network.answers(after, several).unflatten(0, (batch, each))
+            losses = found.gather(-1, truth[:, None, None].expand(-1, each, 1))[..., 0]
+            scores = network.scores(before, attribute, candidates[:, :step, 0])
+            expected = scores.gather(1, candidates[:, step])
+            # a location that was seen before can't be a candidate's better half: its score is no estimate
+            new = (candidates[:, :step, 0, None] != candidates[:, step, None]).all(1)
+            error = torch.where(new, expected - losses.detach(), 0).square().mean()
+            loss = loss + losses[:, 0].mean() + losses.mean() + error
+        return loss / glimpses
+
+    @torch.no_grad()
+    def _candidates(self, rows: Tensor, attribute: Tensor, flip: Tensor | None, changes: object) -> Int[Tensor, "B T C"]:
+        """Locations for each step: the one that is taken, half of the others good ones by the scores, the rest any."""
+        network, device, number = self.network, self.device, self.config.candidates
+        locations, good = len(network.pixels), max(1, (number - 1) // 2)
+        seen = rows.new_zeros(len(rows), 0)
+        tokens = network.read(self.images, rows, seen)
+        out = []
+        for step in range(network.architecture.glimpses):
+            scores = network.scores(tokens, attribute, seen)
+            anywhere = torch.rand(len(rows), device=device) < _ELSEWHERE
+            chosen = torch.where(anywhere, torch.randint(locations, anywhere.shape, device=device), scores.argmin(1))
+            likely = (-scores / TEMPERATURE).softmax(-1).multinomial(good)
+            rest = torch.randint(locations, (len(rows), number - 1 - good), device=device)
+            out.append(torch.cat([chosen[:, None], likely, rest], 1))
+            seen = torch.cat([seen, chosen[:, None]], 1)
+            if step + 1 < network.architecture.glimpses:
+                last = network.read(self.images, rows, chosen[:, None], flip=flip, changes=changes)  # type: ignore[arg-type]
+                tokens = torch.cat([tokens, last], 1)
+        return torch.stack(out, 1)
+
+    def run(self, folder: Path) -> None:
+        """From the saved state, if there is one, to the last iteration."""
+        config, state = self.config, folder / "state.safetensors"
+        self.load(state)
+        first, before = self.iteration, self.spent
+        began = saved = time.monotonic()
+        devices = [self.device] if self.device.type == "cuda" else []
+        with (
+            Metrics(folder, resume_after=first or -1, digest=self.logged if first else None) as metrics,
+            progress.track("training ps-nogs+", total=config.iterations, start=first) as bar,
+            torch.random.fork_rng(devices=devices),
+            self.precision.active(),
+        ):
+            if not first:
+                self.log(metrics, since=1)
+            last = self.iteration
+            while self.iteration < config.iterations and self.failed is None:
+                self.step()
+                self.spent = before + time.monotonic() - began
+                bar.advance(1)
+                if self.iteration % config.validate_every and self.iteration < config.iterations:
+                    continue
+                self.log(metrics, since=self.iteration - last)
+                bar.advance(0, best=self.best_loss)
+                last = self.iteration
+                if time.monotonic() - saved >= SAVE_SECONDS and self.iteration < config.iterations:
+                    self.save(state)
+                    saved = time.monotonic()
+
+    def log(self, metrics: Metrics, *, since: int) -> None:
+        """Validate with fresh temperatures, keep the network if it is the best, write a line."""
+        nll, accuracy, balanced = self.validate()
+        training = (self.total / since).item()
+        self.total.zero_()
+        metrics.log(
+            self.iteration,
+            training_loss=training,
+            validation_nll=nll,
+            validation_accuracy=accuracy,
+            validation_balanced_accuracy=balanced,
+        )
+        self.logged = metrics.digest
+        if not (math.isfinite(nll) and math.isfinite(training)):
+            self.failed = self.iteration
+        elif nll < self.best_loss:
+            self.best_loss, self.best_iteration = nll, self.iteration
+            for name, value in self.network.state_dict().items():
+                self.best[name].copy_(value)
+
+    @torch.no_grad()
+    def validate(self) -> tuple[float, float, float]:
+        """NLL, accuracy and balanced accuracy after all glimpses, the mean over attributes; temperatures are set."""
+        network, found = self.network, []
+        network.eval()
+        calibrate(network, self.images, self.labels, self.validation)
+        for attribute in range(len(network.variables)):
+            truth = self.labels[self.validation, attribute]
+            parts = [
+                network.look(self.images, some, torch.full_like(some, attribute))[0][:, -1]
+                for some in self.validation.split(_AT_ONCE.get(self.device.type, 512))
+            ]
+            answers = torch.cat(parts)
+            right = (answers.argmax(-1) == truth).float()
+            classes = [right[truth == value].mean() for value in truth.unique()]
+            found.append(torch.stack([F.nll_loss(answers, truth), right.mean(), torch.stack(classes).mean()]))
+        nll, accuracy, balanced = torch.stack(found).mean(0).tolist()
+        return nll, accuracy, balanced
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name."""
+        out = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        out.update({f"best.{name}": value for name, value in self.best.items()})
+        for name, parameter in self.network.named_parameters():
+            for part, value in self.optimizer.state.get(parameter, {}).items():
+                out[f"adam.{part}.{name}"] = value
+        return out
+
+    def save(self, path: Path) -> None:
+        """Write the state."""
+        counters = _Counters(**{name: getattr(self, name) for name in _Counters.model_fields})
+        save_state(path, self.tensors(), mark=self.mark, counters=counters)
+
+    def load(self, path: Path) -> None:
+        """Continue from a state of the same training; another one is left alone and training starts anew."""
+        if not path.exists():
+            return
+        if state_of(path) != self.mark:
+            progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
+            return
+        counters, tensors = read_state(path, _Counters)
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                moments = {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+                self.optimizer.state[parameter] = {"step": torch.zeros((), device=self.device), **moments}
+        restore(path, self.tensors(), tensors)
+        for name, value in counters:
+            setattr(self, name, value)
+        progress.say(f"Going on from iteration {self.iteration}.")
+
+
+@torch.no_grad()
+def calibrate(network: TokenNetwork, images: Tensor, labels: Int[Tensor, "N A"], rows: Int[Tensor, " n"]) -> None:
+    """Fit the temperatures after 1..T glimpses to where the network looks at the images `rows`."""
+    head = network.posterior.head
+    single = head if head.space.kind == "categorical" else Head(_first(head))
+    for attribute in range(len(network.variables)):
+        network.inverse_temperature.data[1:, attribute] = 1
+        parts = []
+        for some in rows.split(_AT_ONCE.get(images.device.type, 512)):
+            uniforms = None
+            if network.looks.sampled:
+                counter = some[:, None] * network.architecture.glimpses + torch.arange(
+                    network.architecture.glimpses, device=some.device
+                )
+                uniforms = streams.uniform(streams.key(0, "plus calibration"), counter)
+            parts.append(network.look(images, some, torch.full_like(some, attribute), uniforms=uniforms)[0])
+        answers = torch.cat(parts)
+        truth = labels[rows, attribute][:, None]
+        for step in range(network.architecture.glimpses):
+            said = answers[:, step]
+            # of an attribute the difference of its two log-probabilities is the logit
+            logits = said if head.space.kind == "categorical" else said[:, 1:] - said[:, :1]
+            factor = fit_inverse_temperature(logits, truth, head=single)
+            network.inverse_temperature.data[step + 1, attribute] = factor[0]
+
+
+def _first(head: Head) -> object:
+    """A label space of one attribute."""
+    from nogs.data.task import LabelSpace
+
+    return LabelSpace("bernoulli", head.space.names[:1])

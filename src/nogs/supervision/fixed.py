@@ -1,0 +1,119 @@
+"""One fixed order of locations for all images: greedy forward selection by the posterior's mean cross-entropy.
+
+It needs no sampler of images: labels are known, and the images are whole. Images that trained the posterior would make
+every location look good, so others are asked. No policy is worth having that this order beats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float32, Int, Int64, UInt8
+from torch import Tensor
+from torch.nn import functional as F
+
+from nogs.glimpse import Grid
+from nogs.posterior.protocol import Posterior, cross_entropy
+
+__all__ = ["FixedOrder", "fixed_order"]
+
+_ALL = 400  # locations: a grid of more is searched coarsely first
+_COARSE = 13  # rows and columns of the coarse search
+_ANSWERS = 1 << 24  # numbers that are held at once
+
+
+@dataclass(frozen=True)
+class FixedOrder:
+    """For each label variable an order of grid indices, and the mean cross-entropies that it was chosen by.
+
+    `losses[v, t, l]` is the mean cross-entropy (nats) after the first t locations of the order and l. Where a large grid
+    was searched coarsely, locations in between are interpolated, and never below the best.
+    """
+
+    order: Int64[Tensor, "V T"]
+    losses: Float32[Tensor, "V T L"]
+
+
+@torch.no_grad()
+def fixed_order(
+    posterior: Posterior,
+    images: UInt8[Tensor, "N H W 3"],
+    labels: Int[Tensor, "N V"],
+    rows: Int[Tensor, " n"],
+    *,
+    glimpses: int,
+    variables: Sequence[int] = (0,),
+    advance: Callable[[int], None] = lambda _: None,
+) -> FixedOrder:
+    """The order for each of `variables`, chosen on the images `rows`; `advance` is told of every location tried."""
+    grid, device = posterior.grid, images.device
+    pixels = grid.pixels.to(device)
+    coarse, step = _coarse(grid)
+    order = torch.zeros(len(variables), 0, dtype=torch.int64)
+    losses = torch.zeros(len(variables), glimpses, len(grid))
+
+    def asked(prefix: Tensor, locations: Tensor, of: Sequence[int]) -> Float32[Tensor, "v l"]:
+        """Mean cross-entropies of some variables after a prefix and each of these locations."""
+        total = torch.zeros(len(of), len(locations), dtype=torch.float64)
+        values = labels.shape[1] * (2 if posterior.space.kind == "bernoulli" else len(posterior.space.names))
+        for some in rows.split(max(1, _ANSWERS // (len(locations) * values))):
+            seen = pixels[prefix].expand(len(some), -1, 2)
+            answers = posterior.look_ahead(images, seen, pixels[locations.to(device)], index=some)
+            truth = labels[some][:, None].expand(answers.shape[:-1])
+            total += cross_entropy(answers, truth)[..., list(of)].double().sum(0).T.cpu()
+        advance(len(locations) * len(of))
+        return (total / len(rows)).float()
+
+    for t in range(glimpses):
+        chosen = torch.zeros(len(variables), 1, dtype=torch.int64)
+        for prefix in order.unique(dim=0) if t else order[:1]:
+            sharing = [v for v in range(len(variables)) if torch.equal(order[v], prefix)]
+            first = asked(prefix, coarse, [variables[v] for v in sharing])
+            for v, found in zip(sharing, first):
+                tried, values = coarse, found
+                if step > 1:
+                    near = _around(grid, int(coarse[_best(coarse, found, prefix)]), step, coarse)
+                    tried = torch.cat([coarse, near])
+                    values = torch.cat([found, asked(prefix, near, [variables[v]])[0]])
+                best = _best(tried, values, prefix)
+                chosen[v] = tried[best]
+                losses[v, t] = _between(grid, coarse, found, step).clamp(min=float(values[best]) + 1e-6)
+                losses[v, t, tried] = values
+        order = torch.cat([order, chosen], 1)
+    return FixedOrder(order, losses)
+
+
+def _best(locations: Int[Tensor, " l"], values: Float32[Tensor, " l"], taken: Int[Tensor, " t"]) -> int:
+    """The location with the least value that is not taken yet; the first of equals."""
+    return int(values.masked_fill(torch.isin(locations, taken), torch.inf).argmin())
+
+
+def _coarse(grid: Grid) -> tuple[Int64[Tensor, " l"], int]:
+    """Grid indices of the coarse search, and its step; a small grid is searched whole."""
+    rows, columns = grid.shape
+    step = 1 if rows * columns <= _ALL else -(-max(rows, columns) // _COARSE)
+    row, column = torch.arange(step // 2, rows, step), torch.arange(step // 2, columns, step)
+    return (row[:, None] * columns + column).flatten(), step
+
+
+def _around(grid: Grid, index: int, step: int, tried: Int[Tensor, " l"]) -> Int64[Tensor, " l"]:
+    """Locations closer to one of the coarse search than its step, without those that were tried."""
+    rows, columns = grid.shape
+    row, column = divmod(index, columns)
+    near = torch.cartesian_prod(torch.arange(row - step + 1, row + step), torch.arange(column - step + 1, column + step))
+    inside = (near >= 0).all(1) & (near[:, 0] < rows) & (near[:, 1] < columns)
+    flat = near[inside] @ torch.tensor([columns, 1])
+    return flat[~torch.isin(flat, tried)]
+
+
+def _between(
+    grid: Grid, coarse: Int[Tensor, " l"], values: Float32[Tensor, " l"], step: int
+) -> Float32[Tensor, " L"]:
+    """The values of the coarse search at every location, interpolated."""
+    if step == 1:
+        return values
+    rows, columns = grid.shape
+    shape = (len(range(step // 2, rows, step)), len(range(step // 2, columns, step)))
+    return F.interpolate(values.view(1, 1, *shape), (rows, columns), mode="bilinear", align_corners=False).flatten()
