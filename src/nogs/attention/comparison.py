@@ -167,7 +167,8 @@ def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: i
         for network in own:
             partner = by_place.get((reference, network.attribute, network.seed))
             values = measure(network, partner)
-            if partner is not None and network.rule and np.isnan(values["reached"]) and np.isfinite(network.curve("nll")).any():
+            learned = network.rule is not None and np.isfinite(network.curve("nll")).any()
+            if partner is not None and learned and np.isnan(values["reached"]):
                 never[network.attribute] = never.get(network.attribute, 0) + 1
                 values["reached"] = float(horizon)
             rows.setdefault(network.attribute, []).append(values)

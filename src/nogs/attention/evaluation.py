@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nogs.attention.cohort import Cohort
 from nogs.attention.frozen import Table
-from nogs.attention.network import Networks
+from nogs.attention.looking import Looking
 from nogs.glimpse import Grid, mask
 from nogs.runtime import streams
 from nogs.runtime.capture import captured
@@ -60,7 +60,7 @@ class Evaluator:
     """Runs networks on a split in captured, equal chunks; the random numbers are the same at every call."""
 
     def __init__(
-        self, networks: Networks, cohort: Cohort, split: str, *, trajectories: int, greedy: bool = False
+        self, networks: Looking, cohort: Cohort, split: str, *, trajectories: int, greedy: bool = False
     ) -> None:
         self.networks, self.cohort = networks, cohort
         self.samples = 1 if greedy else trajectories

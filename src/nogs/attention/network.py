@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from nogs.attention import policy
 from nogs.attention.config import AttentionConfig
 from nogs.attention.embedders import EMBEDDERS, Embedder, Shapes
+from nogs.attention.looking import Looking
 from nogs.attention.stacked import batch_norm, gru, linear
 from nogs.attention.unrolled import can_unroll, unrolled
 from nogs.glimpse import Grid, cut
@@ -70,7 +71,7 @@ class Rollout:
     entropies: Float[Tensor, "M B T"] | None = field(default=None)
 
 
-class Networks(nn.Module):
+class Networks(Looking):
     """M hard-attention networks of one architecture, initialised from their own seeds.
 
     `initial_state` says where the learned first state of the GRU starts: at a standard normal draw, or at zeros.

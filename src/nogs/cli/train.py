@@ -18,7 +18,7 @@ class TrainArgs(StageArgs):
     fields_shown = ("glimpses", "attention.iterations", "attention.batch", "attention.learning_rate")
     method: tuple[str, ...] = ("ram",)
     """One or more: ram (REINFORCE alone), ram+ (the same, pretrained with the heuristic); partly supervised ps-nogs (by
-    near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's); and with the posterior as the
+    near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's); and with the posterior as
     classifier ps-nogs+, and the plain ways to look fixed (one order for all images), centre-out and random."""
     attribute: tuple[str, ...] = ()
     """For tasks with attributes: one or more of them, or all."""

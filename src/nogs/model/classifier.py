@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from nogs.attention import policy as policies
-from nogs.attention.network import Networks
+from nogs.attention.looking import Looking
 from nogs.data.images import Fit
 from nogs.glimpse import Grid, cut, mask
 from nogs.model.pictures import Picture, read_picture
@@ -54,7 +54,8 @@ class Answer:
 class Look:
     """One look at one image: iterate over locations, and `see` what is there before asking for the next."""
 
-    def __init__(self, model: Model, *, policy: Policy, stop_at: float | None, seed: int, number: int = 0) -> None:
+    def __init__(self, model: Model, *, policy: Policy | None, stop_at: float | None, seed: int, number: int = 0) -> None:
+        policy = policy or model.networks.policy
         if policy not in ("sample", "argmax"):
             raise InputError(f"There is no policy {policy!r}; choose sample or argmax.")
         if stop_at is not None and not 0 < stop_at <= 1:
@@ -108,7 +109,7 @@ class Look:
 class Model:
     """A trained hard-attention network (M = 1) with its labels; `why` says how it was chosen."""
 
-    networks: Networks
+    networks: Looking
     about: Mapping[str, Any]
     name: str = "network"
     fit: Fit = "crop"
@@ -125,15 +126,16 @@ class Model:
         self,
         image: ImageLike,
         *,
-        policy: Policy = "sample",
+        policy: Policy | None = None,
         looks: int = 1,
         stop_at: float | None = None,
         seed: int = 0,
     ) -> Answer:
         """Look at an image: a file, a Pillow image, or a uint8 array `[H, W, 3]`; only its glimpses reach the network.
 
-        `stop_at` ends a look as soon as the network is so sure of a label. Several `looks`, drawn anew with the policy
-        "sample", are averaged: slower, and more often right. The same `seed` draws the same locations.
+        The `policy` is by default the network's own: the paper's draw locations as in training, the others take the
+        best. `stop_at` ends a look as soon as the network is so sure of a label. Several `looks`, drawn anew with the
+        policy "sample", are averaged: slower, and more often right. The same `seed` draws the same locations.
         """
         return self.classify_picture(self.picture(image), policy=policy, looks=looks, stop_at=stop_at, seed=seed)
 
@@ -141,13 +143,13 @@ class Model:
         self,
         picture: Picture,
         *,
-        policy: Policy = "sample",
+        policy: Policy | None = None,
         looks: int = 1,
         stop_at: float | None = None,
         seed: int = 0,
     ) -> Answer:
         """The same for what `picture` prepared, whose notes the answer carries."""
-        if looks < 1 or (looks > 1 and policy == "argmax"):
+        if looks < 1 or (looks > 1 and (policy or self.networks.policy) == "argmax"):
             raise InputError(f"An image takes at least one look, and several only with the policy sample, not {looks}.")
         image = torch.from_numpy(picture.pixels)[None]
         taken = [Look(self, policy=policy, stop_at=stop_at, seed=seed, number=number) for number in range(looks)]
@@ -165,7 +167,7 @@ class Model:
         self,
         read: Callable[[Location], npt.NDArray[np.uint8]],
         *,
-        policy: Policy = "sample",
+        policy: Policy | None = None,
         stop_at: float | None = None,
         seed: int = 0,
     ) -> Answer:
@@ -175,7 +177,7 @@ class Model:
             look.see(read(location))
         return look.answer
 
-    def look(self, *, policy: Policy = "sample", stop_at: float | None = None, seed: int = 0) -> Look:
+    def look(self, *, policy: Policy | None = None, stop_at: float | None = None, seed: int = 0) -> Look:
         """Begin a look: `for location in model.look(): model.see(patch)`, then `model.answer`.
 
         Several looks at once, each with its own `see` and `answer`, are as good as one.
@@ -242,7 +244,7 @@ def _answer(model: Model, looks: Sequence[Look]) -> Answer:
     )
 
 
-def location_logits(networks: Networks, state: torch.Tensor, step: int) -> torch.Tensor:
+def location_logits(networks: Looking, state: torch.Tensor, step: int) -> torch.Tensor:
     """The policy at a step: of the location network or, for a method that does not learn where to look, its table."""
     logits = networks.location_logits(state)
     if networks.routes is None:

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from nogs.attention.network import Networks
+from nogs.attention.looking import Looking
 
 
 class Step(nn.Module):
     """One step of a network (M = 1) as a function of plain tensors: what an exported file computes."""
 
-    def __init__(self, networks: Networks) -> None:
+    def __init__(self, networks: Looking) -> None:
         super().__init__()
         self.networks = networks
 
@@ -27,7 +27,7 @@ class Step(nn.Module):
         return state[0], labels, torch.softmax(self.networks.location_logits(state)[0], -1)
 
 
-def example_inputs(networks: Networks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def example_inputs(networks: Looking) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A state, a patch and a location of the right shapes, for one image."""
     a = networks.architecture
     patch = torch.zeros(1, a.grid.glimpse, a.grid.glimpse, 3, dtype=torch.uint8)
@@ -42,7 +42,7 @@ def multiply_adds(module: nn.Module, *inputs: torch.Tensor) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-def cost(networks: Networks) -> dict[str, Any]:
+def cost(networks: Looking) -> dict[str, Any]:
     """Parameters that are used after training, and multiply-adds of a glimpse and of a whole look."""
     training_only = ("baseline_weight", "baseline_bias")
     parameters = sum(p.numel() for name, p in networks.named_parameters() if not name.endswith(training_only))

@@ -12,9 +12,9 @@ from typing import Any
 
 from nogs import __version__
 from nogs.attention.store import save_network
-from nogs.plus.store import load_network
 from nogs.model.card import card
 from nogs.model.found import CONFIG, WEIGHTS, Found
+from nogs.plus.store import load_network
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_sealed, write_text
 

@@ -7,11 +7,11 @@ from typing import cast, get_args
 
 import torch
 
-from nogs.plus.store import load_network
 from nogs.data.images import Fit
 from nogs.model.classifier import Model
 from nogs.model.finding import Best, find
 from nogs.model.found import Found
+from nogs.plus.store import load_network
 from nogs.runtime.errors import InputError
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nogs.attention import policy as policies
 from nogs.attention.cohort import Member, member_labels
-from nogs.attention.network import Networks
+from nogs.attention.looking import Looking
 from nogs.attention.store import check_splits
 from nogs.data.task import Task
 from nogs.glimpse import Grid, cut, mask
@@ -33,7 +33,7 @@ _CHUNK = 1024
 
 
 def accuracy_by_glimpses(
-    networks: Networks,
+    networks: Looking,
     about: dict[str, Any],
     task: Task,
     *,
@@ -68,6 +68,7 @@ def accuracy_by_glimpses(
         "split": split,
         "images": len(rows),
         "trajectories": trajectories,
+        "own": networks.policy,
         "glimpses": list(range(1, architecture.glimpses + 1)),
         "policies": found,
     }
@@ -80,7 +81,7 @@ def write_accuracy_by_glimpses(path: Path, found: dict[str, Any]) -> Path:
     return path.parent / name
 
 
-def check(networks: Networks, about: dict[str, Any], task: Task, *, name: object = "The network") -> None:
+def check(networks: Looking, about: dict[str, Any], task: Task, *, name: object = "The network") -> None:
     """Refuse a task that the network of that `name` was not trained for."""
     attribute = about["attribute"]
     names = [f"not {attribute}", attribute] if attribute else list(task.space.names)
@@ -94,7 +95,7 @@ def check(networks: Networks, about: dict[str, Any], task: Task, *, name: object
 
 @torch.no_grad()
 def watch(
-    networks: Networks,
+    networks: Looking,
     images: npt.NDArray[np.uint8],
     rows: Int[Tensor, " n"],
     uniforms: Float[Tensor, "n T"] | None,

@@ -35,9 +35,9 @@ def context(
         queries, keys, values = block.qkv(block.norm1(x)).chunk(3, -1)
         if n == len(blocks) - 1:  # only the prior token is asked for
             queries, x = queries[:, :1], x[:, :1]
-        split = [y.unflatten(-1, (block.heads, -1)).transpose(1, 2) for y in (queries, keys, values)]
-        mask = None if bias is None else bias.to(split[0].dtype)
-        found = F.scaled_dot_product_attention(*split, attn_mask=mask).transpose(1, 2).flatten(2)
+        q, k, v = (y.unflatten(-1, (block.heads, -1)).transpose(1, 2) for y in (queries, keys, values))
+        mask = None if bias is None else bias.to(q.dtype)
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
         x = x + block.drop(block.out(found))
         x = x + block.drop(block.mlp(block.norm2(x)))
     return x[:, 0]

@@ -1,6 +1,6 @@
 """The network of PS-NOGS+: the posterior's tokens and transformer classify after every glimpse, and `Looks` chooses.
 
-Its state holds the tokens of the glimpses so far, so one step needs one patch and its location, as with the paper's GRU.
+Its state holds the tokens of the glimpses so far: as with the paper's GRU, a step needs one patch and its location.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor, nn
 
+from nogs.attention.looking import Looking
 from nogs.attention.network import Rollout
 from nogs.glimpse import Grid
 from nogs.glimpse.changes import Changes
@@ -40,7 +41,7 @@ class Architecture:
         return self.posterior.to_json()
 
 
-class TokenNetwork(nn.Module):
+class TokenNetwork(Looking):
     """A posterior's core with its calibration, and a way to look for each of some label variables.
 
     `variables` are those of the posterior that have a way to look; `attribute` is the position among them of the one
@@ -75,18 +76,8 @@ class TokenNetwork(nn.Module):
         self.register_buffer("pixels", grid.pixels.clone(), persistent=False)
         self.register_buffer("coordinates", grid.coordinates.clone(), persistent=False)
         self.register_buffer("variable", torch.tensor(self.variables), persistent=False)
-        self.pixels: Tensor
-        self.coordinates: Tensor
         self.variable: Tensor
-        self.routes = None
-
-    def __len__(self) -> int:
-        return 1
-
-    @property
-    def policy(self) -> str:
-        """How its locations are meant to be taken."""
-        return "sample" if self.looks.sampled else "argmax"
+        self.policy = "sample" if looks.sampled else "argmax"
 
     # -- one image after the other, or many: what training and evaluation use --------------------------------------
 

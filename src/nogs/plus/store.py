@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from nogs.attention import store as paper
-from nogs.attention.network import Networks
+from nogs.attention.looking import Looking
 from nogs.data.task import Task
 from nogs.plus.looks import Looks
 from nogs.plus.network import TokenNetwork
@@ -83,7 +83,7 @@ def save_view(path: Path, network: str, *, attribute: str) -> None:
 
 def load_network(
     path: str | Path, *, attribute: str | None = None, device: str | torch.device = "cpu"
-) -> tuple[Networks | TokenNetwork, dict[str, Any]]:
+) -> tuple[Looking, dict[str, Any]]:
     """The network of a file, and what the file says about it; `attribute` chooses where it has several."""
     path = find_posterior(path)
     kind = tensor_header(path)[0].get("format")
@@ -182,8 +182,8 @@ def _core(path: str | Path, posterior: Any) -> GlimpseTokens:
     core = getattr(posterior, "network", None)
     if not isinstance(core, GlimpseTokens):
         raise InputError(
-            f"The posterior {path} is {'cross-fitted' if core is None else 'a CNN'}, which can't look glimpse by glimpse; "
-            "give one of kind tokens without folds."
+            f"The posterior {path} is {'cross-fitted' if core is None else 'a CNN'}, which can't look glimpse by "
+            "glimpse; give one of kind tokens without folds."
         )
     return core
 
@@ -194,4 +194,3 @@ def token_posterior(name_or_path: str, *, task: Task, device: torch.device, prec
     _core(name_or_path, posterior)
     assert isinstance(posterior, NetworkPosterior)
     return posterior
-

@@ -14,13 +14,14 @@ import time
 from pathlib import Path
 
 import torch
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Int, UInt8
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nogs.data.augment import AugmentConfig
-from nogs.data.task import Task
+from nogs.data.task import LabelSpace, Task
+from nogs.glimpse.changes import Changes
 from nogs.plus.config import PlusConfig
 from nogs.plus.looks import TEMPERATURE, Looks
 from nogs.plus.network import TokenNetwork
@@ -137,14 +138,16 @@ class Trainer:
             losses = found.gather(-1, truth[:, None, None].expand(-1, each, 1))[..., 0]
             scores = network.scores(before, attribute, candidates[:, :step, 0])
             expected = scores.gather(1, candidates[:, step])
-            # a location that was seen before can't be a candidate's better half: its score is no estimate
+            # the score of a location that was seen before says only that
             new = (candidates[:, :step, 0, None] != candidates[:, step, None]).all(1)
             error = torch.where(new, expected - losses.detach(), 0).square().mean()
             loss = loss + losses[:, 0].mean() + losses.mean() + error
         return loss / glimpses
 
     @torch.no_grad()
-    def _candidates(self, rows: Tensor, attribute: Tensor, flip: Tensor | None, changes: object) -> Int[Tensor, "B T C"]:
+    def _candidates(
+        self, rows: Tensor, attribute: Tensor, flip: Tensor | None, changes: Changes | None
+    ) -> Int[Tensor, "B T C"]:
         """Locations for each step: the one that is taken, half of the others good ones by the scores, the rest any."""
         network, device, number = self.network, self.device, self.config.candidates
         locations, good = len(network.pixels), max(1, (number - 1) // 2)
@@ -160,7 +163,7 @@ class Trainer:
             out.append(torch.cat([chosen[:, None], likely, rest], 1))
             seen = torch.cat([seen, chosen[:, None]], 1)
             if step + 1 < network.architecture.glimpses:
-                last = network.read(self.images, rows, chosen[:, None], flip=flip, changes=changes)  # type: ignore[arg-type]
+                last = network.read(self.images, rows, chosen[:, None], flip=flip, changes=changes)
                 tokens = torch.cat([tokens, last], 1)
         return torch.stack(out, 1)
 
@@ -216,16 +219,11 @@ class Trainer:
     @torch.no_grad()
     def validate(self) -> tuple[float, float, float]:
         """NLL, accuracy and balanced accuracy after all glimpses, the mean over attributes; temperatures are set."""
-        network, found = self.network, []
-        network.eval()
-        calibrate(network, self.images, self.labels, self.validation)
-        for attribute in range(len(network.variables)):
+        found = []
+        self.network.eval()
+        for attribute in range(len(self.network.variables)):
             truth = self.labels[self.validation, attribute]
-            parts = [
-                network.look(self.images, some, torch.full_like(some, attribute))[0][:, -1]
-                for some in self.validation.split(_AT_ONCE.get(self.device.type, 512))
-            ]
-            answers = torch.cat(parts)
+            answers = calibrate(self.network, attribute, self.images, truth, self.validation)[:, -1]
             right = (answers.argmax(-1) == truth).float()
             classes = [right[truth == value].mean() for value in truth.unique()]
             found.append(torch.stack([F.nll_loss(answers, truth), right.mean(), torch.stack(classes).mean()]))
@@ -265,33 +263,30 @@ class Trainer:
 
 
 @torch.no_grad()
-def calibrate(network: TokenNetwork, images: Tensor, labels: Int[Tensor, "N A"], rows: Int[Tensor, " n"]) -> None:
-    """Fit the temperatures after 1..T glimpses to where the network looks at the images `rows`."""
-    head = network.posterior.head
-    single = head if head.space.kind == "categorical" else Head(_first(head))
-    for attribute in range(len(network.variables)):
-        network.inverse_temperature.data[1:, attribute] = 1
-        parts = []
-        for some in rows.split(_AT_ONCE.get(images.device.type, 512)):
-            uniforms = None
-            if network.looks.sampled:
-                counter = some[:, None] * network.architecture.glimpses + torch.arange(
-                    network.architecture.glimpses, device=some.device
-                )
-                uniforms = streams.uniform(streams.key(0, "plus calibration"), counter)
-            parts.append(network.look(images, some, torch.full_like(some, attribute), uniforms=uniforms)[0])
-        answers = torch.cat(parts)
-        truth = labels[rows, attribute][:, None]
-        for step in range(network.architecture.glimpses):
-            said = answers[:, step]
-            # of an attribute the difference of its two log-probabilities is the logit
-            logits = said if head.space.kind == "categorical" else said[:, 1:] - said[:, :1]
-            factor = fit_inverse_temperature(logits, truth, head=single)
-            network.inverse_temperature.data[step + 1, attribute] = factor[0]
+def calibrate(
+    network: TokenNetwork,
+    attribute: int,
+    images: UInt8[Tensor, "N H W 3"],
+    truth: Int[Tensor, " n"],
+    rows: Int[Tensor, " n"],
+) -> Float32[Tensor, "n T C"]:
+    """Fit an attribute's temperatures after 1..T glimpses to where the network looks at the images `rows`.
 
-
-def _first(head: Head) -> object:
-    """A label space of one attribute."""
-    from nogs.data.task import LabelSpace
-
-    return LabelSpace("bernoulli", head.space.names[:1])
+    Returns its answers there.
+    """
+    network.inverse_temperature[1:, attribute] = 1
+    steps = torch.arange(network.architecture.glimpses, device=rows.device)
+    parts = []
+    for some in rows.split(_AT_ONCE.get(images.device.type, 512)):
+        uniforms = None
+        if network.looks.sampled:
+            uniforms = streams.uniform(streams.key(0, "plus calibration"), some[:, None] * len(steps) + steps)
+        parts.append(network.look(images, some, torch.full_like(some, attribute), uniforms=uniforms)[0])
+    answers = torch.cat(parts)
+    # log-probabilities are logits too, of two values as of many
+    head = Head(LabelSpace("categorical", tuple(map(str, range(answers.shape[-1])))))
+    for step in range(len(steps)):
+        factor = fit_inverse_temperature(answers[:, step], truth[:, None], head=head)
+        network.inverse_temperature[step + 1, attribute] = factor[0]
+        answers[:, step] = (answers[:, step] * factor).log_softmax(-1)
+    return answers

@@ -116,8 +116,8 @@ class _Job:
         posterior = token_posterior(self.source, task=task, device=self.device, precision=self.how.precision)
         if posterior.glimpses < self.glimpses:
             raise InputError(
-                f"The posterior {self.source} was trained for up to {posterior.glimpses} glimpses, not {self.glimpses}; "
-                "train one for so many, or give another --posterior."
+                f"The posterior {self.source} was trained for up to {posterior.glimpses} glimpses, not "
+                f"{self.glimpses}; train one for so many, or give another --posterior."
             )
         variables = [0 if member.attribute is None else task.attribute(member.attribute) for member in group]
         core = posterior.network
@@ -136,7 +136,9 @@ class _Job:
             if first.method == "ps-nogs+":
                 iteration = self._train(network, posterior, first, folder)
             else:
-                calibrate(network.eval(), self.images, self.labels[:, variables], self.validation)
+                network.eval()
+                for n, variable in enumerate(variables):
+                    calibrate(network, n, self.images, self.labels[self.validation, variable], self.validation)
         for parameter in network.parameters():
             parameter.requires_grad_(False)
         with posterior.precision.active():

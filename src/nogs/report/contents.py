@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from nogs.attention.comparison import Learned
 from nogs.attention.comparison import read_run as read_networks
-from nogs.plus.store import about_network
 from nogs.data.config import DataConfig
 from nogs.design.blocks import FIRST, MAPS, first_map, read_maps
 from nogs.model.stopping import FILE as BY_GLIMPSES
 from nogs.model.stopping import FORMAT
+from nogs.plus.store import about_network
 from nogs.posterior.training import FILE as POSTERIOR
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_array, read_json, read_yaml

@@ -27,6 +27,7 @@ LOOK_HERE = "viridis_r"
 """Colours of expected posterior entropy: where least would be left unknown is brightest, as with `LOOKED`."""
 LOOKED = "viridis"
 _OWN = {"ram": 0, "ps-nogs": 1, "ps-hgs": 2, "ps-h1": 3, "ps-h5": 4, "ram+": 5, "random": 6, "centre-out": 7}
+_OWN |= {"ps-nogs+": 4, "fixed": 2}  # shared with methods that are seldom beside them
 
 
 def method_styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -16,8 +16,8 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 
 from nogs.attention.cohort import Member, member_labels
-from nogs.plus.store import load_network
 from nogs.data.task import Task
+from nogs.plus.store import load_network
 from nogs.report.contents import Network, Run, SequenceSet
 from nogs.report.methods import chosen_networks
 from nogs.report.pictures import data_uri

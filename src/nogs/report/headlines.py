@@ -145,11 +145,13 @@ def commands(run: Run, *, report: Sequence[Path]) -> list[str]:
     if run.networks:
         methods = " ".join(dict.fromkeys(network.method for network in run.networks))
         seeds = " ".join(map(str, sorted({network.learned.seed for network in run.networks})))
-        supervised = any(network.method.startswith("ps-") for network in run.networks)
+        supervised = any(
+            n.evaluation["member"]["weight"] is not None and n.method.startswith("ps-") for n in run.networks
+        )
         home = f" --sequences {'AGAIN/sequences' if annotated else 'SEQUENCES'}" if supervised else ""
         attribute = _flag("attribute", {network.attribute for network in run.networks})
         command = f"nogs train {recipe} --method {methods}"
-        weights = {n.evaluation["member"]["weight"] for n in run.networks if n.method.startswith("ps-")}
+        weights = {n.evaluation["member"]["weight"] for n in run.networks if n.method.startswith("ps-")} - {None}
         if weights - {run.recipe.get("attention", {}).get("supervision_weight")}:  # only nogs compare has that flag
             given = " ".join(f"{weight:g}" for weight in sorted(weights))
             command = f"nogs compare {recipe} --method {methods} --weights {given}"

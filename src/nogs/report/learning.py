@@ -21,7 +21,8 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
     """
     from nogs.runtime.figures import Figure
 
-    methods, tasks, reference = list(comparison["methods"]), comparison["tasks"], comparison["reference"]
+    tasks, reference = comparison["tasks"], comparison["reference"]
+    methods = [name for name, found in comparison["methods"].items() if np.isfinite(found["mean"]["converged"][0])]
     order = sorted(tasks, key=lambda task: tasks[task].get(reference, {}).get("converged", 0.0))
     figure = Figure(figsize=(max(6.0, 0.27 * len(order) + 2), 4.6), dpi=150, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
@@ -55,7 +56,10 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
 
 
 def curves_figure(networks: Sequence[Learned]) -> Figure:
-    """Validation NLL and accuracy over training, averaged over tasks; the band is the range over seeds."""
+    """Validation NLL and accuracy over training, averaged over tasks; the band is the range over seeds.
+
+    A network that stands on a posterior is a line across: its best, whose iterations count from elsewhere.
+    """
     from nogs.runtime.figures import Figure
 
     figure = Figure(figsize=(10, 4.2), dpi=150, layout="constrained", facecolor="white")
@@ -65,6 +69,11 @@ def curves_figure(networks: Sequence[Learned]) -> Figure:
         own = [network for network in networks if network.method == method]
         steps = max((network.iterations for network in own), key=len)
         for axes, name in zip(panels, ("nll", "accuracy")):
+            if own[0].rule is None:
+                best = np.nanmin if name == "nll" else np.nanmax
+                level = np.mean([best(network.curve(name)) for network in own]) * (100 if name == "accuracy" else 1)
+                axes.axhline(level, linestyle=":", color=colour, label=method, linewidth=1.6)
+                continue
             of_seed = np.array(
                 [
                     np.mean([_padded(n.curve(name), len(steps)) for n in own if n.seed == seed], axis=0)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from nogs.attention.cohort import Member, member_labels
-from nogs.plus.store import load_network
 from nogs.data.task import Task
 from nogs.model.stopping import FILE as BY_GLIMPSES
+from nogs.plus.store import load_network
 from nogs.report.contents import Network, Run
 from nogs.report.learning import convergence_figure, curves_figure
 from nogs.report.looking import heatmaps_figure, mean_image
@@ -122,7 +122,7 @@ class NetworkPlates:
         for network in self.run.networks:
             found = network.by_glimpses()
             if found is not None:
-                curves.setdefault(network.learned.method, []).append(found["policies"]["sample"])
+                curves.setdefault(network.learned.method, []).append(found["policies"][found.get("own", "sample")])
                 sources.append(network.folder / BY_GLIMPSES)
         if curves:
             yield Plate(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int64, UInt8
 
-from nogs.attention.network import Networks
+from nogs.attention.looking import Looking
 from nogs.glimpse import Grid, cut, mask
 from nogs.runtime import streams
 
@@ -26,7 +26,7 @@ class Trace:
 
 
 def trace(
-    network: Networks,
+    network: Looking,
     images: UInt8[np.ndarray, "n H W 3"],
     ids: Sequence[str],
     *,
@@ -43,7 +43,7 @@ def trace(
     return Trace(*(np.concatenate(column) for column in columns))
 
 
-def _trace(network: Networks, images: np.ndarray, ids: Sequence[str], locations: np.ndarray | None, seed: int) -> Trace:
+def _trace(network: Looking, images: np.ndarray, ids: Sequence[str], locations: np.ndarray | None, seed: int) -> Trace:
     a = network.architecture
     device = network.coordinates.device
     pictures = torch.from_numpy(np.array(images)).to(device)

@@ -122,7 +122,7 @@ def _networks(run: Run, link: Link) -> Table:
         home, test, learned = link(network.folder / "evaluation.json"), network.test, network.learned
         attribute = f", {learned.attribute}" if learned.attribute else ""
         name = f"{learned.method}{attribute}, seed {learned.seed}"
-        converged = network.evaluation["convergence"]["iterations"]
+        converged = (network.evaluation["convergence"] or {}).get("iterations")
         scores = [test[key] for key in ("accuracy", "balanced_accuracy", "greedy_accuracy")]
         rows.append(
             [

@@ -14,8 +14,8 @@ from nogs.model.stopping import FILE, accuracy_by_glimpses, write_accuracy_by_gl
 from nogs.plus.store import load_network
 from nogs.plus.training import train as train_on_posterior
 from nogs.posterior.imagenet import find_weights
-from nogs.runtime.files import read_json
 from nogs.posterior.store import identity
+from nogs.runtime.files import read_json
 from nogs.stages import data, estimates, posterior
 from nogs.stages.experiment import Experiment, counted
 from nogs.stages.heuristic import find_map

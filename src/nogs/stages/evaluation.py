@@ -11,9 +11,9 @@ from jaxtyping import Int
 
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
-from nogs.plus.store import load_network
 from nogs.data.task import Task
 from nogs.model.stopping import accuracy_by_glimpses, check
+from nogs.plus.store import load_network
 
 __all__ = ["evaluate"]
 

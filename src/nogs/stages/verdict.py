@@ -20,7 +20,7 @@ def verdicts(folders: Sequence[Path], *, out: Path, reference: str = "ram") -> l
     found, sentences = [], []
     for network in networks:
         other = finals.get((network["attribute"], network["seed"]))
-        if other is None or not network["method"].startswith("ps-"):
+        if other is None or not network["method"].startswith("ps-") or network["method"] == "ps-nogs+":
             continue
         target, horizon = other["accuracy"][-1], network["iterations"][-1]
         when = iterations_to_reach(network["iterations"], network["accuracy"], target, rule="accuracy")

@@ -28,8 +28,8 @@ _ANSWERS = 1 << 24  # numbers that are held at once
 class FixedOrder:
     """For each label variable an order of grid indices, and the mean cross-entropies that it was chosen by.
 
-    `losses[v, t, l]` is the mean cross-entropy (nats) after the first t locations of the order and l. Where a large grid
-    was searched coarsely, locations in between are interpolated, and never below the best.
+    `losses[v, t, l]` is the mean cross-entropy (nats) after the first t locations of the order and l. Where a large
+    grid was searched coarsely, locations in between are interpolated, and never below the best.
     """
 
     order: Int64[Tensor, "V T"]
@@ -102,15 +102,15 @@ def _around(grid: Grid, index: int, step: int, tried: Int[Tensor, " l"]) -> Int6
     """Locations closer to one of the coarse search than its step, without those that were tried."""
     rows, columns = grid.shape
     row, column = divmod(index, columns)
-    near = torch.cartesian_prod(torch.arange(row - step + 1, row + step), torch.arange(column - step + 1, column + step))
+    near = torch.cartesian_prod(
+        torch.arange(row - step + 1, row + step), torch.arange(column - step + 1, column + step)
+    )
     inside = (near >= 0).all(1) & (near[:, 0] < rows) & (near[:, 1] < columns)
     flat = near[inside] @ torch.tensor([columns, 1])
     return flat[~torch.isin(flat, tried)]
 
 
-def _between(
-    grid: Grid, coarse: Int[Tensor, " l"], values: Float32[Tensor, " l"], step: int
-) -> Float32[Tensor, " L"]:
+def _between(grid: Grid, coarse: Int[Tensor, " l"], values: Float32[Tensor, " l"], step: int) -> Float32[Tensor, " L"]:
     """The values of the coarse search at every location, interpolated."""
     if step == 1:
         return values
