@@ -54,7 +54,9 @@ class Answer:
 class Look:
     """One look at one image: iterate over locations, and `see` what is there before asking for the next."""
 
-    def __init__(self, model: Model, *, policy: Policy | None, stop_at: float | None, seed: int, number: int = 0) -> None:
+    def __init__(
+        self, model: Model, *, policy: Policy | None, stop_at: float | None, seed: int, number: int = 0
+    ) -> None:
         policy = policy or model.networks.policy
         if policy not in ("sample", "argmax"):
             raise InputError(f"There is no policy {policy!r}; choose sample or argmax.")

@@ -73,7 +73,9 @@ class Trainer:
         self.task, self.network, self.config, self.seed, self.mark = task, network, config, seed, mark
         self.precision, self.device, self.flip, self.augment = precision, network.pixels.device, flip, augment
         table = network.looks.table.detach()
-        network.looks = Looks(network.core, table, learned=True).to(self.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(streams.key(seed, "plus weights"))
+            network.looks = Looks(network.core, table, learned=True).to(self.device)
         self.images = resident(task.images, self.device)
         self.labels = torch.from_numpy(label_table(task)).to(self.device)[:, list(network.variables)]
         rows = {split: torch.from_numpy(task.rows(split)).to(self.device) for split in ("train", "validation")}

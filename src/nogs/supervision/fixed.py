@@ -75,8 +75,8 @@ def fixed_order(
                 tried, values = coarse, found
                 if step > 1:
                     near = _around(grid, int(coarse[_best(coarse, found, prefix)]), step, coarse)
-                    tried = torch.cat([coarse, near])
-                    values = torch.cat([found, asked(prefix, near, [variables[v]])[0]])
+                    tried, place = torch.cat([coarse, near]).sort()  # of equals the first on the grid is taken
+                    values = torch.cat([found, asked(prefix, near, [variables[v]])[0]])[place]
                 best = _best(tried, values, prefix)
                 chosen[v] = tried[best]
                 losses[v, t] = _between(grid, coarse, found, step).clamp(min=float(values[best]) + 1e-6)

@@ -1,0 +1,200 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import worlds
+from exact_design import ExactPosterior
+from nogs.attention.cohort import Member
+from nogs.plus import trainer as trainer_module
+from nogs.plus.config import PlusConfig
+from nogs.plus.looks import Looks
+from nogs.plus.network import TokenNetwork
+from nogs.plus.store import load_network
+from nogs.plus.training import train
+from nogs.runtime.errors import InputError
+from nogs.supervision import fixed as fixed_module
+from nogs.supervision.fixed import fixed_order
+from small_posteriors import SMALL, images_of, saved, untrained
+
+
+def run(task, posterior, folder, *methods, config=None, glimpses=3, attributes=(None,), seeds=(0,)):
+    members = [Member(m, seed=s, attribute=a) for m in methods for s in seeds for a in attributes]
+    config = config or PlusConfig(iterations=4, batch=16, candidates=3, validate_every=2)
+    return train(
+        task, members, posterior=posterior, config=config, how=SMALL, glimpses=glimpses, folder=folder, device="cpu"
+    )
+
+
+def test_fixed_order_is_the_slow_search_in_the_exact_world(world, task):
+    exact, rows = ExactPosterior(world), task.rows("validation")
+    images, labels = torch.from_numpy(np.array(task.images)), torch.from_numpy(task.labels)[:, None]
+    found = fixed_order(exact, images, labels, torch.from_numpy(rows), glimpses=3)
+    grid, order = world.grid.pixels.numpy(), []
+    for step in range(3):
+        values = []
+        for place in range(len(grid)):
+            where = np.tile(grid[[*order, place]], (len(world.images), 1, 1))
+            right = worlds.exact_posteriors(world, world.images, where)[np.arange(len(where)), world.labels]
+            values.append(float(-np.log(right) @ world.counts / world.counts.sum()))
+        np.testing.assert_allclose(found.losses[0, step].numpy(), values, atol=1e-6)
+        order.append(min((place for place in range(len(grid)) if place not in order), key=values.__getitem__))
+    assert found.order[0].tolist() == order
+    assert tuple(grid[order[0]]) == worlds.A
+
+
+def test_a_large_grid_is_searched_coarsely_and_then_around_the_best(monkeypatch):
+    world = worlds.pointer_world(spacing=1)  # 9 x 9 locations
+    task, exact = world.task(), ExactPosterior(world)
+    images, labels = torch.from_numpy(np.array(task.images)), torch.from_numpy(task.labels)[:, None]
+    rows = torch.from_numpy(task.rows("validation"))
+    whole = fixed_order(exact, images, labels, rows, glimpses=1)
+    monkeypatch.setattr(fixed_module, "_ALL", 20)
+    monkeypatch.setattr(fixed_module, "_COARSE", 3)
+    tried = []
+    found = fixed_order(exact, images, labels, rows, glimpses=2, advance=tried.append)
+    assert sum(tried) < 2 * len(task.grid)
+    assert found.losses.min(-1).values[0, 0] == pytest.approx(float(whole.losses.min()), abs=1e-6)
+    taken = found.losses[0].clone()
+    for step, place in enumerate(found.order[0].tolist()):  # the table alone gives the order
+        assert int(taken[step].argmin()) == place
+        taken[:, place] = torch.inf
+
+
+def test_the_head_learns_the_expected_posterior_entropy(world, task, trained, tmp_path):
+    """Of a calibrated posterior, the mean cross-entropy after a location is Eq. 3's expected posterior entropy."""
+    config = PlusConfig(iterations=300, batch=64, candidates=6, learning_rate=5e-3, validate_every=300)
+    (folder,) = run(task, trained, tmp_path, "ps-nogs+", config=config)
+    network, about = load_network(folder / "best-accuracy.safetensors")
+    assert about["iteration"] > 0
+    seen, errors = [worlds.A], []
+    for image in world.images[::10]:
+        shown = image[:4, :4][None]
+        exact = worlds.exact_epe(world, shown, np.array(seen))
+        row, place = torch.tensor([0]), torch.tensor([[0]])  # A is the grid's first location
+        tokens = network.read(torch.from_numpy(image)[None], row, place)
+        scores = network.scores(tokens, row, place)[0]
+        errors.append((scores - torch.from_numpy(exact))[1:].abs().max().item())
+    assert np.mean(errors) < 0.12
+    test = json.loads((folder / "evaluation.json").read_text())["best"]["accuracy"]["test"]
+    (plain,) = run(task, trained, tmp_path, "fixed")
+    fixed = json.loads((plain / "evaluation.json").read_text())["best"]["accuracy"]["test"]
+    assert test["nll"] < fixed["nll"] - 0.02
+
+
+def test_what_does_not_beat_the_fixed_order_is_not_kept(task, tmp_path):
+    posterior = saved(task, tmp_path / "p.safetensors")
+    config = PlusConfig(iterations=3, batch=16, candidates=3, learning_rate=1e6, core_rate=0, validate_every=1)
+    (folder,) = run(task, posterior, tmp_path / "run", "ps-nogs+", config=config)
+    network, about = load_network(folder / "best-accuracy.safetensors")
+    (plain,) = run(task, posterior, tmp_path / "run", "fixed")
+    fixed, _ = load_network(plain / "best-accuracy.safetensors")
+    assert about["iteration"] == 0
+    assert network.looks.head is None
+    for name, value in fixed.state_dict().items():
+        assert torch.equal(value, network.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("rate", [0, 1e-2])
+def test_training_changes_the_core_unless_told_otherwise(task, rate):
+    posterior = untrained(task)
+    looks = Looks(posterior.network, torch.zeros(1, 3, len(task.grid)))
+    temperatures = posterior.inverse_temperature
+    network = TokenNetwork(posterior.network, posterior.architecture, looks, inverse_temperature=temperatures)
+    before = {name: value.clone() for name, value in network.core.state_dict().items()}
+    config = PlusConfig(iterations=3, batch=16, candidates=3, core_rate=rate)
+    made = trainer_module.Trainer(task, network, config=config, seed=0, precision=posterior.precision, mark="")
+    made.step()
+    same = [torch.equal(value, before[name]) for name, value in network.core.state_dict().items()]
+    assert all(same) if rate == 0 else not any(same)
+    assert not torch.equal(network.looks.table, torch.zeros(1, 3, len(task.grid)))
+
+
+def test_a_stopped_training_goes_on_to_the_same_network(task, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer_module, "SAVE_SECONDS", 0.0)
+    posterior = saved(task, tmp_path / "p.safetensors")
+    config = PlusConfig(iterations=6, batch=16, candidates=3, learning_rate=1e-2, core_rate=1e-2, validate_every=2)
+    (whole,) = run(task, posterior, tmp_path / "whole", "ps-nogs+", config=config)
+    step = trainer_module.Trainer.step
+
+    def stopped(trainer):
+        if trainer.iteration == 4:
+            raise KeyboardInterrupt
+        step(trainer)
+
+    monkeypatch.setattr(trainer_module.Trainer, "step", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(task, posterior, tmp_path / "parts", "ps-nogs+", config=config)
+    monkeypatch.setattr(trainer_module.Trainer, "step", step)
+    (parts,) = run(task, posterior, tmp_path / "parts", "ps-nogs+", config=config)
+    for name in ("best-accuracy.safetensors", "evaluation.json"):
+        assert (whole / name).read_bytes() == (parts / name).read_bytes()
+    assert not (parts / "state.safetensors").exists()
+
+
+def test_attributes_share_one_network(world, tmp_path):
+    task = world.task(kind="bernoulli")
+    posterior = saved(task, tmp_path / "p.safetensors")
+    folders = run(task, posterior, tmp_path / "run", "ps-nogs+", "random", attributes=("red", "blue"))
+    for folder in folders:
+        network, about = load_network(folder / "best-accuracy.safetensors")
+        assert about["attribute"] == folder.parent.name
+        assert network.variables == (0, 2)
+        assert network.variables[network.attribute] == task.attribute(about["attribute"])
+        said = json.loads((folder / "evaluation.json").read_text())
+        assert said["best"]["accuracy"]["test"]["accuracy"] == about["test"]["accuracy"]
+        assert (folder / "best-accuracy.safetensors").stat().st_size < 10_000
+    shared = tmp_path / "run" / "ps-nogs+" / "seed-0.safetensors"
+    network, about = load_network(shared, attribute="blue")
+    assert about["attribute"] == "blue"
+    with pytest.raises(InputError, match="name one with --network: red, blue"):
+        load_network(shared)
+    shared.unlink()
+    with pytest.raises(InputError, match="which is not there; keep both"):
+        load_network(folders[0] / "best-accuracy.safetensors")
+
+
+def test_random_locations_are_uniform_and_centre_out_starts_in_the_centre(task, tmp_path):
+    posterior = saved(task, tmp_path / "p.safetensors")
+    random, centre = run(task, posterior, tmp_path / "run", "random", "centre-out")
+    network, _ = load_network(random / "best-accuracy.safetensors")
+    assert network.policy == "sample"
+    logits = network.location_logits(network.start(1))[0, 0]
+    assert torch.equal(logits, logits[:1].expand_as(logits))
+    places = np.load(random / "locations.npy")
+    assert places.shape[1] == 5
+    _, counts = np.unique(places[:, :, 0].reshape(-1, 2), axis=0, return_counts=True)
+    expected = places[:, :, 0].size / 2 / len(task.grid)
+    assert (np.abs(counts - expected) < 5 * np.sqrt(expected)).all()
+    assert (np.load(centre / "locations.npy")[:, 0, 0] == worlds.P).all()
+
+
+def test_temperatures_fit_where_the_network_looks(task, tmp_path):
+    posterior = saved(task, tmp_path / "p.safetensors")
+    (folder,) = run(task, posterior, tmp_path / "run", "fixed")
+    network, _ = load_network(folder / "best-accuracy.safetensors")
+    rows = task.rows("validation")
+    images, truth = images_of(task, rows), torch.from_numpy(task.labels[rows])
+    index = torch.arange(len(rows))
+    tokens = network.read(images, index, network.look(images, index, torch.zeros_like(index))[1])
+    logits = network.core.classify(network.states(tokens))
+    factors = torch.linspace(0.05, 3, 600)
+    losses = [torch.nn.functional.cross_entropy(logits * factor, truth).item() for factor in factors]
+    assert network.inverse_temperature[3, 0].item() == pytest.approx(factors[int(np.argmin(losses))].item(), abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["cnn", "glimpses", "plain"])
+def test_a_posterior_that_can_not_serve_is_refused(task, tmp_path, kind):
+    posterior = saved(task, tmp_path / "p.safetensors")
+    if kind == "plain":
+        with pytest.raises(InputError, match="is a posterior, which does not say where to look"):
+            load_network(posterior)
+    elif kind == "glimpses":
+        with pytest.raises(InputError, match="up to 3 glimpses, not 4"):
+            run(task, posterior, tmp_path / "run", "fixed", glimpses=4)
+    else:
+        from nogs.plus.store import _core
+
+        with pytest.raises(InputError, match="a CNN, which can't look glimpse by glimpse"):
+            _core("p", type("Posterior", (), {"network": torch.nn.Linear(1, 1)}))
