@@ -3,9 +3,10 @@ import pytest
 import torch
 
 from nogs.attention import evaluation
+from nogs.attention.architecture import Architecture
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.evaluation import Evaluation, Evaluator, collapse, coverage, pixel_locations, summaries
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.network import Networks
 from nogs.glimpse import Grid
 from toy_attention import toy_task
 

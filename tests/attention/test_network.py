@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.attention.objective import objective
 from nogs.glimpse import Grid, mask
 from nogs.runtime.errors import InputError

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.glimpse import Grid
 
 FACES = Architecture(Grid.celeba_hq(), glimpses=5, labels=2, embedder="release")

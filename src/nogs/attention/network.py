@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -15,48 +15,15 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
 from nogs.attention import policy
-from nogs.attention.config import AttentionConfig
-from nogs.attention.embedders import EMBEDDERS, Embedder, Shapes
+from nogs.attention.architecture import Architecture
+from nogs.attention.embedders import EMBEDDERS, Embedder, PaperEmbedder, Shapes
 from nogs.attention.stacked import batch_norm, gru, linear
-from nogs.attention.unrolled import can_unroll, unrolled
-from nogs.glimpse import Grid, cut
+from nogs.attention.unrolled import unrolled
+from nogs.glimpse import cut
 from nogs.runtime import streams
 
 Embed = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Embeddings `[M, B, D]` of glimpses: of images, rows `[M, B]`, locations `[M, B]`, and which are mirrored."""
-
-SHAPING = ("embedder", "embedder_network", "embedder_layers", "hidden", "embedding")
-"""Fields of a recipe that an architecture has too."""
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Everything that fixes the shapes and the arithmetic of a network; stored beside its weights."""
-
-    grid: Grid
-    glimpses: int
-    labels: int
-    embedder: str = "paper"
-    embedder_network: str = "vgg16"
-    embedder_layers: int = 12
-    hidden: int = 64
-    embedding: int = 64
-    location_hidden: int = 32
-    fixed: bool = False  # locations may come from a table, `Networks.routes`, instead of the location network
-
-    @classmethod
-    def of(cls, config: AttentionConfig, *, grid: Grid, glimpses: int, labels: int) -> Architecture:
-        """The architecture that a recipe asks for."""
-        return cls(grid, glimpses, labels, **{name: getattr(config, name) for name in SHAPING})
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "grid": self.grid.to_json()}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Architecture:
-        """Inverse of `to_json`."""
-        return cls(**{**value, "grid": Grid.from_json(value["grid"])})
 
 
 @dataclass
@@ -67,7 +34,7 @@ class Rollout:
     log_probabilities: Float[Tensor, "M B T"]
     baselines: Float[Tensor, "M B T"]
     logits: Float[Tensor, "M B K"]
-    entropies: Float[Tensor, "M B T"] | None = field(default=None)
+    entropies: Float[Tensor, "M B T"] | None = None
 
 
 class Networks(nn.Module):
@@ -220,8 +187,8 @@ class Networks(nn.Module):
         Locations are drawn with `uniforms`, or are the most probable ones without; entries of `forced` that are not
         negative are taken as they are.
         """
-        if not entropies and can_unroll(self, images):
-            return Rollout(*unrolled(self, images, rows, uniforms=uniforms, forced=forced, flip=flip))
+        if not entropies and self.can_unroll(images):
+            return Rollout(*unrolled(self.architecture, self.by_name, images, rows, uniforms, forced, flip))
         glimpses = self.architecture.glimpses
         state = self.start(rows.shape[1])
         states, steps = [], []
@@ -240,6 +207,17 @@ class Networks(nn.Module):
             baselines,
             self.classify(state),
             torch.stack(policy_entropies, -1) if entropies else None,
+        )
+
+    def can_unroll(self, images: Tensor) -> bool:
+        """Whether `unrolled` knows these networks, and whether they are learning."""
+        return (
+            images.device.type == "cpu"
+            and torch.is_grad_enabled()
+            and type(self.embedder) is PaperEmbedder
+            and self.embed == self._embed
+            and self.routes is None
+            and all(parameter.requires_grad for parameter in self.by_name.values())
         )
 
     def _look(

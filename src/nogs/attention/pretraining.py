@@ -18,10 +18,11 @@ from pydantic import ConfigDict, Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from nogs.attention.architecture import SHAPING, Architecture
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.frozen import CHUNK
-from nogs.attention.network import SHAPING, Architecture, Networks
+from nogs.attention.network import Networks
 from nogs.attention.optimizer import make_adam
 from nogs.attention.store import load_network, save_network
 from nogs.attention.trunks import (

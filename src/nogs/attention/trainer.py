@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nogs.attention.architecture import Architecture
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.evaluation import Evaluator
 from nogs.attention.frozen import stand_on
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.network import Networks
 from nogs.attention.objective import objective
 from nogs.attention.optimizer import make_adam
 from nogs.attention.trunks import Frozen, set_precision, start_from_imagenet
