@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.args import Folder, NameOrFile, OptionalFolder, OptionalPath, Rare, TaskArgs
+from nogs.cli.args import Folder, NameOrFile, OptionalFolder, TaskArgs
 from nogs.cli.flags import parse_with_recipe
 from nogs.runtime.errors import InputError
 
@@ -28,8 +28,6 @@ class HeuristicArgs(TaskArgs):
     """Sequences to write: h1 with 1/gamma = 1, h5 with 5, or none."""
     attribute: tuple[str, ...] = ()
     """For tasks with attributes: one or more of them, or all; each has its own sequences."""
-    generator_path: Annotated[OptionalPath, Rare] = None
-    """The generator's file or folder, for a bank that keeps only numbers."""
     overwrite: bool = False
     """Replace other sequences that lie in OUT already."""
     device: str = "auto"

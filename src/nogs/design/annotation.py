@@ -69,7 +69,7 @@ def annotate(
     ids: Sequence[str],
     *,
     open_tools: Callable[[], Tools],
-    marks: Sequence[str],
+    inputs: Sequence[str],
     config: DesignConfig,
     glimpses: int,
     folder: Path,
@@ -82,7 +82,7 @@ def annotate(
 ) -> Sequences | None:
     """Sequences of T = `glimpses` locations for the images `ids`, written to `folder`; what is there is not redone.
 
-    `marks` are fingerprints of whatever `open_tools` opens, and `device` is the kind of device that it opens it on:
+    `inputs` are fingerprints of whatever `open_tools` opens, and `device` is the kind of device that it opens it on:
     with the recipe's fields and the images they fix the result, and work under other ones is refused a folder that
     holds this; with `check`, that is all that is looked at. The first location is computed once for a task, and kept in
     `first.safetensors` beside the attributes' folders.
@@ -91,7 +91,7 @@ def annotate(
     if not ids or len(set(ids)) < len(ids):
         raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
     column = None if attribute is None else task.attribute(attribute)
-    made_from = fingerprint("tools", task.fingerprint, marks, config, seed, device)
+    made_from = fingerprint("tools", task.fingerprint, inputs, config, seed, device)
     told = {"completion": "completion", "bank": "digest of the bank", "posterior_digest": "digest of the posterior"}
     made = {told[name]: value for name, value in (provenance or {}).items() if name in told}
     chosen = {"images": len(ids), "digest of their ids": fingerprint(ids), "device": device}
