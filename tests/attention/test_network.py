@@ -224,18 +224,6 @@ def test_first_location_learns_from_a_normal_first_state_and_hardly_from_zeros(s
     assert least <= log_probabilities[0, 0, 84].exp().item() <= most
 
 
-def test_selected_networks_are_copies():
-    networks = Networks(SMALL, seeds=[0, 1, 2])
-    part = networks.select([2, 0])
-    images, rows, uniforms, _, _ = world(SMALL, networks=2)
-    before = networks.state_dict()["core_parameters.input_weight"][0].clone()
-    expected = Networks(SMALL, seeds=[2, 0])(images, rows, uniforms=uniforms).logits
-    assert torch.equal(part(images, rows, uniforms=uniforms).logits, expected)
-    with torch.no_grad():
-        part.core_parameters["input_weight"].zero_()
-    assert torch.equal(networks.core_parameters["input_weight"][0], before)
-
-
 def test_too_small_glimpse_is_refused():
     grid = Grid.spaced(image=24, glimpse=6, spacing=6)
     with pytest.raises(InputError, match=r"A glimpse of 6 px is too small .* at least 7 px"):

@@ -251,14 +251,6 @@ class Networks(nn.Module):
         """Compile the step of `forward`, which all T glimpses share; worth its minute of compilation on a GPU only."""
         self.look = torch.compile(self._look, fullgraph=True, dynamic=False)
 
-    def select(self, networks: Sequence[int]) -> Networks:
-        """Some of the networks, as a new module that shares no memory with this one."""
-        embedding = len(self.embed_parameters) > 0
-        out = Networks(self.architecture, seeds=[0] * len(networks), embedding=embedding).to(self.coordinates.device)
-        chosen = torch.tensor(list(networks), device=self.coordinates.device)
-        out.load_state_dict({name: value[chosen] for name, value in self.state_dict().items()})
-        return out
-
 
 def _parameters(shapes: Shapes, seeds: Sequence[int], part: str) -> nn.ParameterDict:
     """Torch's own defaults, U(-1/sqrt(fan), 1/sqrt(fan)), drawn for each network from its seed and the name alone.

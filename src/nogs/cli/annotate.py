@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.args import NameOrFile, OptionalFolder, Rare, StageArgs
+from nogs.cli.args import Attributes, NameOrFile, OptionalFolder, Rare, StageArgs
 from nogs.cli.flags import parse_with_recipe
 
 
@@ -14,8 +14,7 @@ class AnnotateArgs(StageArgs):
     """Arguments of `nogs annotate`."""
 
     fields_shown = ("glimpses", "data.annotated", "completion.kept", "design.search", "design.images")
-    attribute: tuple[str, ...] = ()
-    """For tasks with attributes: one or more of them, or all; each has its own sequences."""
+    attribute: Attributes = ()
     bank: OptionalFolder = None
     """Folder of the image bank, or the run that holds it; by default RUN/bank."""
     posterior: NameOrFile = None

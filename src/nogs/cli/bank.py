@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from nogs.cli.args import Args, OptionalPath, RunFolder, StageArgs, TaskArgs
+from nogs.cli.args import Args, AsJson, Device, OptionalPath, RunFolder, StageArgs, TaskArgs
 from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 
@@ -35,10 +35,8 @@ class EvaluateArgs(TaskArgs):
     """How many of them."""
     shown: int = 6
     """How many of them the picture shows."""
-    as_json: bool = False
-    """Print the numbers as JSON."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    as_json: AsJson = False
+    device: Device = "auto"
 
 
 def build(argv: list[str]) -> None:

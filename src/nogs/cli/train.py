@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from nogs.cli.args import OptionalFolder, StageArgs
+from nogs.cli.args import AsJson, Attributes, OptionalFolder, StageArgs
 from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.files import read_json
 
@@ -20,8 +20,7 @@ class TrainArgs(StageArgs):
     """One or more: ram (REINFORCE alone), ram+ (the same, pretrained with the heuristic); partly supervised ps-nogs (by
     near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's); random and centre-out
     locations, which are not learned."""
-    attribute: tuple[str, ...] = ()
-    """For tasks with attributes: one or more of them, or all."""
+    attribute: Attributes = ()
     sequences: OptionalFolder = None
     """Folder of glimpse sequences, which ps-nogs needs; by default RUN/sequences."""
     heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
@@ -29,8 +28,7 @@ class TrainArgs(StageArgs):
     default that of RUN/sequences or RUN/heuristic, which is made if it is not there."""
     seeds: tuple[int, ...] = ()
     """One or more seeds, a network each; by default the recipe's."""
-    as_json: bool = False
-    """Print the table as JSON."""
+    as_json: AsJson = False
 
 
 def train(argv: list[str]) -> None:
