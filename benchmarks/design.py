@@ -173,7 +173,7 @@ def real(options, recipe, device):
     )  # fmt: skip
     folder = bank_folder(options.bank_folder)
     bytes_ = json.loads((folder / "done.json").read_text())["images"] * recipe.data.image_size**2 * 3
-    bank = load_bank(folder, device=str(device), on_gpu=fits(bytes_, device), task=task, source=options.source)
+    bank = load_bank(folder, device=str(device), on_gpu=fits(bytes_, device))
     ids = list(task.splits["annotate"][: max(options.images, options.judged)])
     return task, posterior, bank, np.array(task.images[task.rows(ids)]), ids
 
@@ -346,7 +346,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--bank-folder", type=Path)
-    parser.add_argument("--source", type=Path, help="the generator's file, for a bank that keeps only numbers")
     parser.add_argument("--posterior")
     parser.add_argument("--attribute")
     parser.add_argument("--kind", choices=["tokens", "cnn"], default="tokens", help="without --recipe")

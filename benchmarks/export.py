@@ -22,7 +22,8 @@ import onnxruntime
 import torch
 import torchvision
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.glimpse import Grid
 from nogs.model.classifier import Model
 from nogs.model.cost import cost, multiply_adds

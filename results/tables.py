@@ -1,4 +1,4 @@
-"""README's and the manual's tables of results, made from the records of `summary.json`.
+"""Tables of results in README, the manual and the pages of `results/`, made from the records of `summary.json`.
 
 A table stands in a page between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has its rows and columns.
 
@@ -23,7 +23,11 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SUMMARY = ROOT / "results" / "summary.json"
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "results").glob("*/README.md")),
+)
 
 FIELDS = ("task", "method", "metric", "value", "interval", "seeds", "commit", "hardware", "command", "source")
 """Of a record. `interval` is 95 %; `commit` ends with + where files differed from it; null is what is not known."""
@@ -72,6 +76,13 @@ class Table:
     task: str = ""
 
 
+CELEBA_HQ = (
+    Line("RAM", method="ram"),
+    Line("PS-NOGS, weight 1", method="ps-nogs, weight 1"),
+    Line("PS-NOGS, weight 64", method="ps-nogs, weight 64"),
+    Line("the paper's RAM", method="ram", paper=True),
+    Line("the paper's PS-NOGS", method="ps-nogs", paper=True),
+)
 CUB = (
     Line("RAM+", method="ram+"),
     Line("PS-NOGS", method="ps-nogs, weight 1"),
@@ -91,13 +102,22 @@ TABLES = {
             Line("iterations to RAM's best validation NLL (median)", metric=REACHED),
             Line("iterations to convergence by the paper's rule", metric=CONVERGED),
         ),
-        columns=(
-            Line("RAM", method="ram"),
-            Line("PS-NOGS, weight 1", method="ps-nogs, weight 1"),
-            Line("PS-NOGS, weight 64", method="ps-nogs, weight 64"),
-            Line("the paper's RAM", method="ram", paper=True),
-            Line("the paper's PS-NOGS", method="ps-nogs", paper=True),
+        columns=CELEBA_HQ,
+    ),
+    "celeba-hq-all": Table(
+        task="celeba-hq",
+        rows=(
+            Line("test accuracy", metric=ACCURACY, interval=True),
+            Line("... less RAM's", metric=f"{ACCURACY}, less ram", interval=True),
+            Line("test balanced accuracy", metric=BALANCED, interval=True),
+            Line("... less RAM's", metric=f"{BALANCED}, less ram", interval=True),
+            Line("test NLL (nats)", metric=NLL, interval=True),
+            Line("... less RAM's", metric=f"{NLL}, less ram", interval=True),
+            Line("iterations to RAM's best validation NLL (median)", metric=REACHED),
+            Line("iterations to convergence", metric=CONVERGED, interval=True),
+            Line("... less RAM's", metric=f"{CONVERGED}, less ram", interval=True),
         ),
+        columns=CELEBA_HQ,
     ),
     "own-sequences": Table(
         rows=tuple(
@@ -263,7 +283,7 @@ def _rounded(value: float) -> float:
 def main() -> int:
     """Write the tables, add records, or say which pages differ; the exit code says whether any does."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the tables into README.md and docs/")
+    parser.add_argument("--write", action="store_true", help="write the tables into the pages")
     parser.add_argument("--add", type=Path, metavar="FILE", help="a comparison.json whose numbers become records")
     parser.add_argument("--task", help="what they are about, such as cub")
     parser.add_argument("--methods", nargs="+", metavar="METHOD", help="of its methods only these")

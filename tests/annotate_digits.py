@@ -55,7 +55,15 @@ def run(folder: Path, out: Path, *, address: str | None = None) -> None:
     task = load_task(DATA)
     ids = task.splits["annotate"]
     annotate(
-        task, ids, open_tools=tools, marks=("digits",), config=design, glimpses=3, folder=out, executor=executor, seed=3
+        task,
+        ids,
+        open_tools=tools,
+        inputs=("digits",),
+        config=design,
+        glimpses=3,
+        folder=out,
+        executor=executor,
+        seed=3,
     )
 
 

@@ -24,7 +24,7 @@ def run(out: Path, *, workers: int | str = 1, slow: float = 0.0, images: int = 1
         task,
         ids,
         open_tools=partial(exact_design.tools, draws=40, slow=slow, diary=diary),
-        marks=("exact",),
+        inputs=("exact",),
         config=config,
         glimpses=3,
         folder=out,

@@ -76,8 +76,8 @@ class World:
         Recipe(name="tiny", data=miniature.FOLDER, posterior=POSTERIOR).to_yaml(self.run / "recipe.yaml")
         self.train_posterior()
         build_bank(self.task, config=BANK, folder=self.run / "bank", device="cpu")
-        seeds = BANK.model_copy(update={"generator": "trained", "keep": "seeds", "trained": TRAINED})
-        build_bank(self.task, config=seeds, folder=self.run / "seeds", device="cpu")
+        trained = BANK.model_copy(update={"generator": "trained", "trained": TRAINED})
+        build_bank(self.task, config=trained, folder=self.run / "trained", device="cpu")
         self.annotate()
         sequences = load_sequences(self.run / "sequences")
         self.members = [Member("ram"), Member("ps-nogs", sequences=sequences)]
@@ -115,7 +115,7 @@ class World:
             device="cpu",
         )
         ids, out = self.task.splits["annotate"], self.run / "sequences"
-        fixed = {"marks": ("tiny",), "config": DESIGN, "glimpses": GLIMPSES, "seed": SEED}
+        fixed = {"inputs": ("tiny",), "config": DESIGN, "glimpses": GLIMPSES, "seed": SEED}
         with mock.patch("nogs.design.annotation.shutil.rmtree"):  # the blocks stay
             return annotate(self.task, ids, open_tools=tools, folder=out, **fixed)
 
@@ -149,7 +149,7 @@ class World:
         return fingerprint(found.network.state_dict(), found.inverse_temperature)
 
     def read_bank(self, name: str):
-        bank = load_bank(self.run / name, device="cpu", task=self.task)
+        bank = load_bank(self.run / name, device="cpu")
         pixels = bank.images.read(np.arange(len(bank)))
         return fingerprint(bank.codes, pixels, bank.sources, vars(bank.pca), bank.fingerprint)
 
@@ -223,7 +223,7 @@ class World:
         for name in ("posterior.safetensors", "done.json", "stage.json"):
             yield Target(run / "posterior" / name, self.read_posterior)
         yield Target(self.posterior, self.read_posterior_alone)
-        for bank in ("bank", "seeds"):
+        for bank in ("bank", "trained"):
             for path in sorted((run / bank).rglob("*")):
                 unread = path.name in ("stage.json", "generator.json")
                 if path.is_file() and not unread:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 import yaml
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.attention.store import save_network
 from nogs.glimpse import Grid
 

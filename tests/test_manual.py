@@ -106,6 +106,13 @@ def resolve(name: str) -> object:
     raise ModuleNotFoundError(name)
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", NOTEBOOK, *PAGES], ids=lambda page: page.name)
+def test_programs_import_public_names_only(page):
+    for package, names in re.findall(r"^ *\"?from (nogs[\w.]*) import ([\w, ]+)", page.read_text(), re.M):
+        assert package.count(".") <= 1, package
+        assert set(names.split(", ")) <= set(importlib.import_module(package).__all__), package
+
+
 def test_every_equation_and_algorithm_of_the_paper_is_linked_to_the_code():
     text = (DOCS / "mathematics.md").read_text()
     assert [int(tag) for tag in re.findall(r"\\tag\{(\d+)\}", text)] == list(range(1, 18))

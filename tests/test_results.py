@@ -112,6 +112,19 @@ def test_medians_of_celeba_hq_are_those_of_its_curves():
         assert record["value"] == statistics.median(took)
 
 
+def test_page_of_celeba_hq_has_the_horizons_and_entropies_of_its_files():
+    folder = ROOT / "results/celeba-hq-released-sequences"
+    page = (folder / "README.md").read_text()
+    horizons = json.loads((folder / "comparison.json").read_text())["converged_by_horizon"]
+    entropies = json.loads((folder / "policy-entropies.json").read_text())
+    for method in ("ram", "ps-nogs, weight 1", "ps-nogs, weight 64"):
+        networks = [values for seeds in entropies[method].values() for values in seeds.values()]
+        assert len(networks) == 80
+        medians = [f"{statistics.median(values):.2f}" for values in zip(*networks)]
+        for cells in ([f"{mean:,.0f}" for mean in horizons[method]], medians):
+            assert f"| {' | '.join([method.replace('ram', 'RAM').replace('ps-nogs', 'PS-NOGS'), *cells])} |\n" in page
+
+
 def test_comparisons_are_added_in_place_of_their_former_records(tmp_path, monkeypatch, capsys):
     summary, comparison = tmp_path / "summary.json", tmp_path / "comparison.json"
     monkeypatch.setattr(tables, "SUMMARY", summary)

@@ -16,6 +16,14 @@ from nogs.glimpse import Grid
 from nogs.sequences import Sequences
 
 
+def select(networks: Networks, chosen: Iterable[int]) -> Networks:
+    """Some of the networks, as a module of their own."""
+    chosen = list(chosen)
+    out = Networks(networks.architecture, seeds=[0] * len(chosen))
+    out.load_state_dict({name: value[chosen] for name, value in networks.state_dict().items()})
+    return out
+
+
 def toy_task(
     *,
     count: int = 40,

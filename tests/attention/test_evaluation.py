@@ -3,11 +3,12 @@ import pytest
 import torch
 
 from nogs.attention import evaluation
+from nogs.attention.architecture import Architecture
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.evaluation import Evaluation, Evaluator, collapse, coverage, pixel_locations, summaries
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.network import Networks
 from nogs.glimpse import Grid
-from toy_attention import toy_task
+from toy_attention import select, toy_task
 
 GRID = Grid.spaced(image=(24, 32), glimpse=8, spacing=8)  # 3 x 4
 ATTRIBUTES = ("Round", "Red")
@@ -181,7 +182,7 @@ def test_network_is_evaluated_alike_alone_and_among_others(world):
     together = Evaluator(networks, cohort, "validation", trajectories=3)()
     for m, member in enumerate(cohort.members):
         alone = Cohort(cohort.task, [member], glimpses=3, batch=4, flip=True, device=torch.device("cpu"))
-        found = Evaluator(networks.select([m]), alone, "validation", trajectories=3)()
+        found = Evaluator(select(networks, [m]), alone, "validation", trajectories=3)()
         assert torch.equal(found.locations[0], together.locations[m])
         torch.testing.assert_close(found.log_probabilities[0], together.log_probabilities[m], rtol=1e-5, atol=1e-6)
 

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torchvision.models import vgg16, vgg19
 
+from nogs.attention.architecture import Architecture
 from nogs.attention.bounds import whole_image
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.embedders import VGGEmbedder
 from nogs.attention.frozen import Direct, Table, worth_a_table
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.network import Networks
 from nogs.attention.trainer import Trainer
 from nogs.attention.trunks import Frozen, trunks_of
 from nogs.glimpse import Grid, cut

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.attention.objective import objective
 from nogs.glimpse import Grid, mask
 from nogs.runtime.errors import InputError
@@ -221,18 +222,6 @@ def test_first_location_learns_from_a_normal_first_state_and_hardly_from_zeros(s
         (-log_probabilities[0, 0, 84]).backward()
         optimizer.step()
     assert least <= log_probabilities[0, 0, 84].exp().item() <= most
-
-
-def test_selected_networks_are_copies():
-    networks = Networks(SMALL, seeds=[0, 1, 2])
-    part = networks.select([2, 0])
-    images, rows, uniforms, _, _ = world(SMALL, networks=2)
-    before = networks.state_dict()["core_parameters.input_weight"][0].clone()
-    expected = Networks(SMALL, seeds=[2, 0])(images, rows, uniforms=uniforms).logits
-    assert torch.equal(part(images, rows, uniforms=uniforms).logits, expected)
-    with torch.no_grad():
-        part.core_parameters["input_weight"].zero_()
-    assert torch.equal(networks.core_parameters["input_weight"][0], before)
 
 
 def test_too_small_glimpse_is_refused():

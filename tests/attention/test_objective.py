@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
+from nogs.attention.architecture import Architecture
 from nogs.attention.cohort import Member
 from nogs.attention.config import AttentionConfig
-from nogs.attention.network import Architecture, Networks, Rollout
+from nogs.attention.network import Networks, Rollout
 from nogs.attention.objective import objective
 from nogs.attention.training import Trainer
 from nogs.glimpse import Grid

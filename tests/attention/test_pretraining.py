@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from nogs.attention import pretraining
+from nogs.attention import pretrainer
 from nogs.attention.cohort import Member
 from nogs.attention.config import AttentionConfig
-from nogs.attention.pretraining import Pretrainer, pretrain
+from nogs.attention.pretrainer import Pretrainer
+from nogs.attention.pretraining import pretrain
 from nogs.attention.trunks import Trunk, trunks_of
 from nogs.data.augment import AugmentConfig
 from nogs.runtime.errors import InputError
@@ -96,7 +97,7 @@ def test_pretraining_with_other_fields_is_not_taken_for_it(tmp_path, changed):
 
 def test_location_networks_that_learn_faster_share_the_pretraining(tmp_path, monkeypatch):
     run(tmp_path, pretrain_epochs=1)
-    monkeypatch.setattr(pretraining, "Pretrainer", None)
+    monkeypatch.setattr("nogs.attention.pretraining.Pretrainer", None)
     run(tmp_path, pretrain_epochs=1, location_rate=10.0)
 
 
@@ -146,7 +147,7 @@ def watched_rates(monkeypatch, *, wait=0.0):
         original(self)
 
     monkeypatch.setattr(Pretrainer, "step", step)
-    monkeypatch.setattr(pretraining, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(pretrainer, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     return rates
 
 
@@ -190,7 +191,7 @@ def test_time_before_a_stop_counts_for_the_step_size(tmp_path, monkeypatch):
 
 def test_done_pretraining_is_loaded_and_another_recipe_refused(tmp_path, monkeypatch):
     first = run(tmp_path).networks[0].state_dict()
-    monkeypatch.setattr(pretraining, "Pretrainer", None)
+    monkeypatch.setattr("nogs.attention.pretraining.Pretrainer", None)
     again = run(tmp_path).networks[0].state_dict()
     assert all(torch.equal(again[name], value) for name, value in first.items())
     with pytest.raises(InputError, match="of another recipe or other inputs"):

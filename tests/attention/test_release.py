@@ -4,8 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.glimpse import Grid
+from toy_attention import select
 
 FACES = Architecture(Grid.celeba_hq(), glimpses=5, labels=2, embedder="release")
 
@@ -89,11 +91,11 @@ def test_forward_pass_and_gradients_are_the_releases_in_training_and_after_it():
     locations = torch.randint(0, 2500, (12, 5))
     rows, forced = torch.arange(12).expand(2, -1), locations.expand(2, -1, -1)
     expected = released.look(images, locations)
-    for found in (networks, networks.select([1]), networks.select([1]).eval()):
+    for found in (networks, select(networks, [1]), select(networks, [1]).eval()):
         rollout = found(images, rows[: len(found)], forced=forced[: len(found)])
         for ours, their in zip((rollout.logits, rollout.log_probabilities, rollout.baselines), expected):
             torch.testing.assert_close(ours[-1], their, rtol=1e-4, atol=1e-4)
-    alone = networks.select([1])
+    alone = select(networks, [1])
     alone(images, rows[:1], forced=forced[:1]).logits.logsumexp(-1).sum().backward()
     released.zero_grad()
     released.look(images, locations)[0].logsumexp(-1).sum().backward()

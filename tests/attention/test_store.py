@@ -4,7 +4,8 @@ import time
 import pytest
 import torch
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.attention.store import load_network, save_network
 from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError

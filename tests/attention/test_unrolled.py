@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.attention.objective import objective
-from nogs.attention.unrolled import can_unroll
 from nogs.glimpse import Grid
 
 SMALL = Architecture(
@@ -60,7 +60,7 @@ def test_unrolled_looks_and_their_gradients_are_those_of_single_steps(name, numb
     images, given, labels = batch_of(VARIANTS[name], networks=number)
     given |= dict.fromkeys(left_out)
     together, apart = (networks_of(VARIANTS[name], number=number) for _ in range(2))
-    assert can_unroll(together, images)
+    assert together.can_unroll(images)
     unrolled, stepped = together(images, **given), apart(images, **given, entropies=True)
     assert unrolled.entropies is None
     assert torch.equal(unrolled.locations, stepped.locations)
@@ -125,13 +125,13 @@ def test_a_certain_location_is_always_drawn():
 def test_what_it_does_not_know_is_left_to_single_steps():
     images, *_ = batch_of(SMALL)
     others = [replace(SMALL, embedder="release"), replace(SMALL, fixed=True)]
-    assert not any(can_unroll(Networks(architecture), images) for architecture in others)
+    assert not any(Networks(architecture).can_unroll(images) for architecture in others)
     networks = Networks(SMALL)
-    assert can_unroll(networks, images)
+    assert networks.can_unroll(images)
     with torch.no_grad():
-        assert not can_unroll(networks, images)
+        assert not networks.can_unroll(images)
     networks.core_parameters.requires_grad_(False)
-    assert not can_unroll(networks, images)
+    assert not networks.can_unroll(images)
     networks = Networks(SMALL)
     networks.embed = lambda *_: torch.zeros(1, 6, 12)
-    assert not can_unroll(networks, images)
+    assert not networks.can_unroll(images)

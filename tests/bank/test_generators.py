@@ -412,7 +412,7 @@ def test_a_generator_without_its_source_says_what_it_needs(task, tmp_path):
     with pytest.raises(InputError, match="'stylegan' needs its public weights; give --generator-path"):
         make_generator(BankConfig(generator="stylegan"), task=task)
     with pytest.raises(InputError, match=r"There is no .*nowhere; give --generator-path a folder of pictures"):
-        make_generator(BankConfig(generator="folder"), task=task, source=tmp_path / "nowhere")
+        make_generator(BankConfig(generator="folder"), task=task, path=tmp_path / "nowhere")
 
 
 def test_diffusers_is_an_extra(task, tmp_path):
@@ -421,7 +421,7 @@ def test_diffusers_is_an_extra(task, tmp_path):
         import diffusers  # noqa: F401
     except ImportError:
         with pytest.raises(InputError, match=r"pip install 'nogs\[diffusers\]'"):
-            make_generator(BankConfig(generator="diffusers"), task=task, source=tmp_path)
+            make_generator(BankConfig(generator="diffusers"), task=task, path=tmp_path)
     else:
         pytest.skip("diffusers is installed")
 
@@ -435,4 +435,4 @@ def test_a_pipe_among_the_pictures_of_a_folder_is_not_waited_for(tmp_path):
 def test_a_pipe_is_no_source(task, tmp_path):
     os.mkfifo(tmp_path / "weights.pt")
     with pytest.raises(InputError, match=r"weights\.pt is not a regular file; give --generator-path its"):
-        make_generator(BankConfig(generator="stylegan"), task=task, source=tmp_path / "weights.pt")
+        make_generator(BankConfig(generator="stylegan"), task=task, path=tmp_path / "weights.pt")

@@ -73,7 +73,7 @@ def test_a_generator_trained_on_a_held_out_image_is_refused(task, tmp_path):
         train_generator(task, leaky, config=config)
     made = train_generator(task, allowed_rows(task, rms=4.0), config=config)
     made.save(tmp_path / "generator.safetensors")
-    make_generator(BankConfig(generator="trained"), task=task, source=tmp_path / "generator.safetensors")
+    make_generator(BankConfig(generator="trained"), task=task, path=tmp_path / "generator.safetensors")
     # the same file for a task that holds out one of the images that it was trained on
     moved = made.ids[0]
     splits = {
@@ -83,6 +83,6 @@ def test_a_generator_trained_on_a_held_out_image_is_refused(task, tmp_path):
     }
     other = replace(task, splits=splits)
     with pytest.raises(InputError, match=f"held out, such as '{moved}'"):
-        make_generator(BankConfig(generator="trained"), task=other, source=tmp_path / "generator.safetensors")
+        make_generator(BankConfig(generator="trained"), task=other, path=tmp_path / "generator.safetensors")
     with pytest.raises(InputError, match="made with 1 images"):
         refuse_ids([moved], other, what="It")

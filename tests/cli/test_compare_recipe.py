@@ -9,7 +9,7 @@ import torch
 
 import miniature
 from nogs.attention.methods import METHODS
-from nogs.attention.pretraining import Pretrainer
+from nogs.attention.pretrainer import Pretrainer
 from nogs.attention.store import load_network
 from nogs.attention.trainer import Trainer
 from nogs.cli import main

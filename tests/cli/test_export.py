@@ -65,8 +65,7 @@ def test_data_that_are_not_at_hand_are_said(tmp_path, capsys):
     assert found["files"]["float32.onnx"]["accuracy"] is None
 
 
-def test_format_and_place_are_checked(run, tmp_path, capsys):
-    assert "--format" in refused(["export", str(run), "--format", "tflite"], capsys)
+def test_place_is_checked(run, tmp_path, capsys):
     path = run / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
     assert "nogs export needs --out" in refused(["export", str(path)], capsys)
 

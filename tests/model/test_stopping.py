@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from nogs.attention.architecture import Architecture
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.evaluation import Evaluator, coverage
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.network import Networks
 from nogs.model.classifier import Model
 from nogs.model.stopping import accuracy_by_glimpses, summary, watch, write_accuracy_by_glimpses
 from nogs.runtime.errors import InputError

@@ -215,7 +215,6 @@ def test_a_survey_looks_at_all_names_and_at_some_headers(tmp_path):
     seen = survey(miniature.FOLDER, data=data)
     assert (seen.images, seen.looked_at, len(seen.sizes)) == (60, 60, 59)
     assert seen.classes == {"cat": 30, "dog": 30}
-    assert seen.imbalance == 1
     assert (200, 9) in seen.sizes
     assert seen.smaller_than(10) == 1
     assert 30 <= seen.side < 60

@@ -7,8 +7,9 @@ from matplotlib.colors import to_hex
 
 import exact_design
 import worlds
+from nogs.attention.architecture import Architecture
 from nogs.attention.comparison import Learned, compare
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.network import Networks
 from nogs.completion import Completions
 from nogs.design.entropies import objective
 from nogs.glimpse import Grid

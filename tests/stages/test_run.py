@@ -276,10 +276,10 @@ def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):
     few = {"autoencoder_iterations": 2, "iterations": 2}
     found = tiny(bank__generator="trained", bank__trained=small | few | {"seconds": 100})
     task = load_task(found.data)
-    seconds = estimates.bank_seconds(found, task, device=torch.device("cpu"), source=None)
+    seconds = estimates.bank_seconds(found, task, device=torch.device("cpu"), path=None)
     assert 100 < seconds < 130
     unlimited = tiny(bank__generator="trained", bank__trained=small | few)
-    assert estimates.bank_seconds(unlimited, task, device=torch.device("cpu"), source=None) is None
+    assert estimates.bank_seconds(unlimited, task, device=torch.device("cpu"), path=None) is None
     _, told = follow(tmp_path / "run", found, estimate=True, until="bank")
     (line,) = [line for line in told if line.startswith("3/6 bank: ")]
     assert line.startswith(
@@ -294,7 +294,7 @@ def test_time_of_a_generator_is_that_of_encoding_its_images_too(monkeypatch):
     images = len(task.splits["train"]) - len(task.splits["annotate"])
     batch, made = min(64, images), min(found.bank.batch, found.bank.count)
     monkeypatch.setattr(estimates, "_seconds", lambda work, device, times=3: (work(), 1.0)[1])
-    seconds = estimates.bank_seconds(found, task, device=torch.device("cpu"), source=None)
+    seconds = estimates.bank_seconds(found, task, device=torch.device("cpu"), path=None)
     assert seconds == pytest.approx(100 + 2 * images / batch + (1 + 10) * found.bank.count / made)
 
 

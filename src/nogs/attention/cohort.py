@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from nogs.data.task import Task
@@ -27,8 +27,7 @@ from nogs.supervision.distribution import LocationDistribution
 class Member:
     """One network to train. `sequences` supervise some of its training images; RAM has none.
 
-    Where a recipe pretrains, `pretraining` is what the locations of that stage are drawn from. A `route` holds
-    log-probabilities of the locations at each step, for a network that does not learn where to look. A `variant` keeps
+    Where a recipe pretrains, `pretraining` is what the locations of that stage are drawn from. A `variant` keeps
     networks of one method apart that differ in the weight of supervision.
     """
 
@@ -38,7 +37,6 @@ class Member:
     sequences: Sequences | None = None
     weight: float = 1.0
     pretraining: LocationDistribution | None = None
-    route: Float32[np.ndarray, "T L"] | None = None
     variant: str = ""
 
     @property
@@ -56,7 +54,7 @@ class Member:
         """What it was trained from, beside the recipe and the task."""
         supervision = None if self.sequences is None else (self.sequences.ids, self.sequences.indices())
         stage = None if self.pretraining is None else (self.pretraining.name, self.pretraining.log_probabilities)
-        return fingerprint(self.method, self.seed, self.attribute, self.weight, supervision, stage, self.route)
+        return fingerprint(self.method, self.seed, self.attribute, self.weight, supervision, stage)
 
 
 @dataclass

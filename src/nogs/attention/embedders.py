@@ -6,19 +6,16 @@ Their parameters carry the leading axis M of `stacked` and lie in the networks; 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nogs.attention.architecture import Architecture
 from nogs.attention.stacked import batch_norm, convolve, linear, max_pool
 from nogs.posterior.imagenet import Normalise, read_weights, weights_file
 from nogs.runtime.errors import InputError
-
-if TYPE_CHECKING:
-    from nogs.attention.network import Architecture
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -22,7 +22,6 @@ class Looking(nn.Module):
     architecture: Any
     pixels: Tensor
     coordinates: Tensor
-    routes: Tensor | None = None
     policy: Literal["sample", "argmax"] = "sample"
     """How locations are meant to be taken."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -15,49 +15,16 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
 from nogs.attention import policy
-from nogs.attention.config import AttentionConfig
-from nogs.attention.embedders import EMBEDDERS, Embedder, Shapes
+from nogs.attention.architecture import Architecture
+from nogs.attention.embedders import EMBEDDERS, Embedder, PaperEmbedder, Shapes
 from nogs.attention.looking import Looking
 from nogs.attention.stacked import batch_norm, gru, linear
-from nogs.attention.unrolled import can_unroll, unrolled
-from nogs.glimpse import Grid, cut
+from nogs.attention.unrolled import unrolled
+from nogs.glimpse import cut
 from nogs.runtime import streams
 
 Embed = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """Embeddings `[M, B, D]` of glimpses: of images, rows `[M, B]`, locations `[M, B]`, and which are mirrored."""
-
-SHAPING = ("embedder", "embedder_network", "embedder_layers", "hidden", "embedding")
-"""Fields of a recipe that an architecture has too."""
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Everything that fixes the shapes and the arithmetic of a network; stored beside its weights."""
-
-    grid: Grid
-    glimpses: int
-    labels: int
-    embedder: str = "paper"
-    embedder_network: str = "vgg16"
-    embedder_layers: int = 12
-    hidden: int = 64
-    embedding: int = 64
-    location_hidden: int = 32
-    fixed: bool = False  # locations may come from a table, `Networks.routes`, instead of the location network
-
-    @classmethod
-    def of(cls, config: AttentionConfig, *, grid: Grid, glimpses: int, labels: int) -> Architecture:
-        """The architecture that a recipe asks for."""
-        return cls(grid, glimpses, labels, **{name: getattr(config, name) for name in SHAPING})
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "grid": self.grid.to_json()}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Architecture:
-        """Inverse of `to_json`."""
-        return cls(**{**value, "grid": Grid.from_json(value["grid"])})
 
 
 @dataclass
@@ -68,16 +35,14 @@ class Rollout:
     log_probabilities: Float[Tensor, "M B T"]
     baselines: Float[Tensor, "M B T"]
     logits: Float[Tensor, "M B K"]
-    entropies: Float[Tensor, "M B T"] | None = field(default=None)
+    entropies: Float[Tensor, "M B T"] | None = None
 
 
 class Networks(Looking):
     """M hard-attention networks of one architecture, initialised from their own seeds.
 
     `initial_state` says where the learned first state of the GRU starts: at a standard normal draw, or at zeros.
-    Without `embedding` they have no embedder, and `embed` must be set to what knows the glimpses' embeddings. Where the
-    architecture says `fixed`, the buffer `routes` holds log-probabilities of the locations at each step, which replace
-    the location network of a network that has any; NaN stands for none.
+    Without `embedding` they have no embedder, and `embed` must be set to what knows the glimpses' embeddings.
     """
 
     def __init__(
@@ -130,14 +95,10 @@ class Networks(Looking):
         self.by_name = {**self.embed_parameters, **self.core_parameters, **self.policy_parameters}
         self.register_buffer("pixels", a.grid.pixels, persistent=False)
         self.register_buffer("coordinates", a.grid.coordinates, persistent=False)
-        self.register_buffer(
-            "routes", torch.full((len(seeds), a.glimpses, len(a.grid)), torch.nan) if a.fixed else None
-        )
         self.look: Callable[..., Any] = self._look
         self.embed: Embed = self._embed
         self.pixels: Tensor
         self.coordinates: Tensor
-        self.routes: Tensor | None
 
     def __len__(self) -> int:
         return len(self.core_parameters["initial_state"])
@@ -221,8 +182,8 @@ class Networks(Looking):
         Locations are drawn with `uniforms`, or are the most probable ones without; entries of `forced` that are not
         negative are taken as they are.
         """
-        if not entropies and can_unroll(self, images):
-            return Rollout(*unrolled(self, images, rows, uniforms=uniforms, forced=forced, flip=flip))
+        if not entropies and self.can_unroll(images):
+            return Rollout(*unrolled(self.architecture, self.by_name, images, rows, uniforms, forced, flip))
         glimpses = self.architecture.glimpses
         state = self.start(rows.shape[1])
         states, steps = [], []
@@ -230,8 +191,7 @@ class Networks(Looking):
             states.append(state)
             uniform = None if uniforms is None else uniforms[..., t]
             force = None if forced is None else forced[..., t]
-            route = None if self.routes is None else self.routes[:, t]
-            state, *step = self.look(state, images, rows, uniform, force, flip, route, entropies=entropies)
+            state, *step = self.look(state, images, rows, uniform, force, flip, entropies=entropies)
             steps.append(step)
         locations, log_probabilities, policy_entropies = zip(*steps)
         baselines = self.baseline(torch.cat(states, 1)).unflatten(1, (glimpses, -1)).transpose(1, 2)
@@ -243,6 +203,16 @@ class Networks(Looking):
             torch.stack(policy_entropies, -1) if entropies else None,
         )
 
+    def can_unroll(self, images: Tensor) -> bool:
+        """Whether `unrolled` knows these networks, and whether they are learning."""
+        return (
+            images.device.type == "cpu"
+            and torch.is_grad_enabled()
+            and type(self.embedder) is PaperEmbedder
+            and self.embed == self._embed
+            and all(parameter.requires_grad for parameter in self.by_name.values())
+        )
+
     def _look(
         self,
         state: Float[Tensor, "M B H"],
@@ -251,14 +221,11 @@ class Networks(Looking):
         uniform: Float[Tensor, "M B"] | None,
         forced: Int[Tensor, "M B"] | None,
         flip: Bool[Tensor, "M B"] | None,
-        route: Float[Tensor, "M L"] | None,
         *,
         entropies: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """One step: choose a location and see it. The next state, the location, its log-probability, the entropy."""
         logits = self.location_logits(state)
-        if route is not None:
-            logits = torch.where(route.isnan()[:, None], logits, route[:, None])
         location, log_probability = policy.choose(logits, uniform, forced, width=self.architecture.grid.shape[1])
         entropy = policy.entropy(logits) if entropies else None
         embedding = self.embed(images, rows, location, flip)
@@ -273,14 +240,6 @@ class Networks(Looking):
     def fuse(self) -> None:
         """Compile the step of `forward`, which all T glimpses share; worth its minute of compilation on a GPU only."""
         self.look = torch.compile(self._look, fullgraph=True, dynamic=False)
-
-    def select(self, networks: Sequence[int]) -> Networks:
-        """Some of the networks, as a new module that shares no memory with this one."""
-        embedding = len(self.embed_parameters) > 0
-        out = Networks(self.architecture, seeds=[0] * len(networks), embedding=embedding).to(self.coordinates.device)
-        chosen = torch.tensor(list(networks), device=self.coordinates.device)
-        out.load_state_dict({name: value[chosen] for name, value in self.state_dict().items()})
-        return out
 
 
 def _parameters(shapes: Shapes, seeds: Sequence[int], part: str) -> nn.ParameterDict:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +45,10 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
                 "best": kind,
                 **best,
             }
-            tensors = {n: v[m] for n, v in parameters.items()}
-            if member.route is not None:
-                assert networks.routes is not None
-                tensors["routes"] = networks.routes[m]
             save_network(
                 folder / member.name / f"best-{kind}.safetensors",
-                tensors,
-                architecture=replace(networks.architecture, fixed=member.route is not None),
+                {name: value[m] for name, value in parameters.items()},
+                architecture=networks.architecture,
                 about=about,
                 trunk=None if trainer.frozen is None else trainer.frozen.below(m, member),
             )

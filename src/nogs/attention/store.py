@@ -11,7 +11,8 @@ import torch
 from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 from torch import Tensor
 
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.attention.network import Networks
 from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nogs.glimpse import cut
-
-if TYPE_CHECKING:
-    from nogs.attention.network import Architecture, Networks
+from nogs.attention.architecture import Architecture
+from nogs.glimpse import Grid, cut
 
 Parameters = dict[str, Tensor]
 """One network's parameters, or their gradients, by name."""
@@ -61,7 +58,7 @@ class Trace:
 
 def look(
     p: Parameters,
-    networks: Networks,
+    a: Architecture,
     images: Tensor,
     rows: Tensor,
     uniforms: Tensor | None,
@@ -69,7 +66,7 @@ def look(
     flip: Tensor | None,
 ) -> tuple[Trace, Float[Tensor, "T B"]]:
     """Choose a location and see it, T times; also the log-probabilities of the choices."""
-    a, size = networks.architecture, networks.architecture.hidden
+    size, coordinates = a.hidden, a.grid.coordinates
     trace = Trace.empty(a, len(rows))
     conv1, conv2 = (p[f"conv{n}_weight"].contiguous(memory_format=torch.channels_last) for n in (1, 2))
     # one product where two layers read the same, or are added
@@ -77,7 +74,7 @@ def look(
     state_bias = torch.cat([p["state_bias"], p["locate1_bias"]])
     glimpse_weight = torch.cat([p["project_weight"], p["place2_weight"]], 1).T
     glimpse_bias, place_weight = p["project_bias"] + p["place2_bias"], p["place1_weight"].T
-    draw, read = _Draw(len(rows), a), _Read(networks, images, rows, flip)
+    draw, read = _Draw(len(rows), a), _Read(a.grid, images, rows, flip)
     # views of all steps at once: made one by one they would cost as much as the arithmetic of a step
     states, from_state, gates, new, locations, probabilities = (
         x.unbind() for x in (trace.states, trace.from_state, trace.gates, trace.new, trace.locations, trace.excess)
@@ -109,8 +106,8 @@ def look(
         )
         trace.pooled_from.append(pooled_from)
         torch.clamp_min(pooled.permute(0, 2, 3, 1).flatten(1), 0, out=features[t])
-        coordinates = torch.index_select(networks.coordinates, 0, location, out=trace.coordinates[t])
-        torch.addmm(p["place1_bias"], coordinates, place_weight, out=place[t]).relu_()
+        chosen = torch.index_select(coordinates, 0, location, out=trace.coordinates[t])
+        torch.addmm(p["place1_bias"], chosen, place_weight, out=place[t]).relu_()
         inputs = torch.addmm(glimpse_bias, trace.glimpse[t], glimpse_weight, out=trace.inputs[t]).relu_()
         to_gates, to_new = F.linear(inputs, p["input_weight"], p["input_bias"]).split([2 * size, size], -1)
         torch.add(to_gates, of_gates[t], out=gates[t]).sigmoid_()
@@ -150,17 +147,16 @@ class _Draw:
 class _Read:
     """Those pixels of glimpses that count, in [-1, 1]; the few that are mirrored are turned after they were cut."""
 
-    def __init__(self, networks: Networks, images: Tensor, rows: Tensor, flip: Tensor | None) -> None:
-        self.networks, self.images, self.rows, self.flip = networks, images, rows, flip
+    def __init__(self, grid: Grid, images: Tensor, rows: Tensor, flip: Tensor | None) -> None:
+        self.grid, self.images, self.rows, self.flip = grid, images, rows, flip
         self.mirrored = None if flip is None else flip.nonzero()[:, 0]
         self.offset = torch.tensor(-1.0)
 
     def __call__(self, location: Int[Tensor, " B"], *, out: Float[Tensor, "B side side C"]) -> None:
-        a, side = self.networks.architecture, out.shape[1]
-        pixels = self.networks.pixels.index_select(0, location)
+        side, pixels = out.shape[1], self.grid.pixels.index_select(0, location)
         if self.flip is not None and self.mirrored is not None:
             column = pixels[:, 1]
-            torch.where(self.flip, a.grid.width - side - column, column, out=column)
+            torch.where(self.flip, self.grid.width - side - column, column, out=column)
         patches = cut(self.images, pixels, glimpse=side, index=self.rows)
         if self.mirrored is not None:
             patches.index_copy_(0, self.mirrored, patches.index_select(0, self.mirrored).flip(2))

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nogs.attention.architecture import Architecture
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.evaluation import Evaluator
 from nogs.attention.frozen import stand_on
-from nogs.attention.network import Architecture, Networks
+from nogs.attention.network import Networks
 from nogs.attention.objective import objective
 from nogs.attention.optimizer import make_adam
 from nogs.attention.trunks import Frozen, set_precision, start_from_imagenet
@@ -74,16 +74,11 @@ class Trainer:
             keep_freed_memory()  # a third less time per iteration
         self.cohort = Cohort(task, members, glimpses=glimpses, batch=config.batch, flip=config.flip, device=device)
         architecture = Architecture.of(config, grid=task.grid, glimpses=glimpses, labels=self.cohort.classes)
-        architecture = replace(architecture, fixed=any(member.route is not None for member in members))
         seeds = [member.seed for member in members]
         self.networks = Networks(
             architecture, seeds=seeds, embedding=frozen is None, initial_state=config.initial_state
         ).to(device)
         set_precision(self.networks, config, device)
-        for m, member in enumerate(members):
-            if member.route is not None:
-                assert self.networks.routes is not None
-                self.networks.routes[m] = torch.from_numpy(member.route)
         if frozen is None:
             start_from_imagenet(self.networks, weights)
         else:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from nogs.attention.architecture import Architecture
 from nogs.attention.bounds import whole_images
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.config import AttentionConfig
 from nogs.attention.embedders import EMBEDDERS
-from nogs.attention.network import Architecture
 from nogs.attention.outcome import write_outcomes
 from nogs.attention.pretraining import pretrain
 from nogs.attention.trainer import BEST, LOSSES, STATE, Counters, Trainer, state_mark, training_fields

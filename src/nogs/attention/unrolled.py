@@ -8,48 +8,34 @@ paper's embedder.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from nogs.attention.embedders import PaperEmbedder
+from nogs.attention.architecture import Architecture
 from nogs.attention.trace import Parameters, Trace, look
-
-if TYPE_CHECKING:
-    from nogs.attention.network import Networks
 
 _threshold = torch.ops.aten.threshold_backward.grad_input
 """The gradient of a ReLU from its result, written in place."""
 
 
-def can_unroll(networks: Networks, images: Tensor) -> bool:
-    """Whether `unrolled` knows these networks, and whether they are learning."""
-    return (
-        images.device.type == "cpu"
-        and torch.is_grad_enabled()
-        and type(networks.embedder) is PaperEmbedder
-        and networks.embed == networks._embed
-        and networks.routes is None
-        and all(parameter.requires_grad for parameter in networks.by_name.values())
-    )
-
-
 def unrolled(
-    networks: Networks,
+    architecture: Architecture,
+    parameters: Parameters,
     images: UInt8[Tensor, "N h w C"],
     rows: Int[Tensor, "M B"],
-    *,
     uniforms: Float[Tensor, "M B T"] | None,
     forced: Int[Tensor, "M B T"] | None,
     flip: Bool[Tensor, "M B"] | None,
 ) -> tuple[Int[Tensor, "M B T"], Float[Tensor, "M B T"], Float[Tensor, "M B T"], Float[Tensor, "M B K"]]:
     """Locations, their log-probabilities, baselines and logits of the labels: see `Networks.forward`."""
-    named = networks.by_name
-    found = _Unrolled.apply(networks, images, rows, uniforms, forced, flip, tuple(named), *named.values())
-    locations, log_probabilities, baselines, logits = found
+    given = (images, rows, uniforms, forced, flip)
+    locations, log_probabilities, baselines, logits = _Unrolled.apply(
+        architecture, *given, tuple(parameters), *parameters.values()
+    )
     return locations, log_probabilities, baselines, logits
 
 
@@ -57,7 +43,7 @@ class _Unrolled(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        networks: Networks,
+        architecture: Architecture,
         images: Tensor,
         rows: Tensor,
         uniforms: Tensor | None,
@@ -70,7 +56,7 @@ class _Unrolled(torch.autograd.Function):
         for m in range(len(rows)):
             p = {name: parameter[m] for name, parameter in zip(names, parameters)}
             own = (None if x is None else x[m] for x in (uniforms, forced, flip))
-            trace, log_probabilities = look(p, networks, images, rows[m], *own)
+            trace, log_probabilities = look(p, architecture, images, rows[m], *own)
             baselines = F.linear(trace.states[:-1], p["baseline_weight"], p["baseline_bias"])[..., 0]
             logits = F.linear(trace.states[-1], p["classify_weight"], p["classify_bias"])
             traces.append(trace)

@@ -137,17 +137,13 @@ def source_rows(task: Task) -> Int64[np.ndarray, " M"]:
 def read_sources(folder: Path, *, images: int) -> Int64[Tensor, " N"] | None:
     """Which training image each row of a bank's folder shows, if that is known."""
     path = folder / SOURCES
-    remedy = "run the nogs bank build that made the bank once more, which writes this file again and keeps the rest."
-    if not path.exists():
-        if SOURCES in read_json(folder / DONE)["files"]:
-            raise InputError(f"{path} is missing; {remedy}")
+    if SOURCES not in read_json(folder / DONE)["files"]:
         return None
-    try:
-        found = load_array(path)
-    except InputError as error:
-        raise InputError(f"{path} is damaged or can't be read; {remedy}") from error
+    if not path.is_file():
+        raise InputError(f"{path} is missing; bring it back from a copy, or build the bank again.")
+    found = load_array(path)
     if found.shape != (images,) or found.dtype != np.int64:
-        raise InputError(f"{path} holds {found.dtype} {found.shape}, not {images} sources; {remedy}")
+        raise InputError(f"{path} does not hold {images} sources; build the bank again.")
     return own_tensor(found)
 
 

@@ -55,8 +55,6 @@ class BankConfig(BaseModel):
     renderer, StyleGAN or FineGAN with their public weights, a folder of pictures, an ONNX file, diffusers."""
     count: int = Field(100_000, ge=2, le=10**8)
     """Images in the bank."""
-    keep: Literal["images", "seeds"] = "images"
-    """Keep the images on disk, or only their numbers, to be generated anew whenever they are needed."""
     batch: int = Field(64, ge=1)
     """Images generated together."""
     components: int = Field(256, ge=1)

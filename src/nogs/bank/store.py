@@ -30,7 +30,7 @@ MANIFEST = "manifest.json"
 
 @runtime_checkable
 class Images(Protocol):
-    """Rows of uint8 images of one size, wherever they are: on disk, on a device, or made anew by a generator."""
+    """Rows of uint8 images of one size, wherever they are: on disk, in memory or on a device."""
 
     @property
     def size(self) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from nogs.bank.bank import CODES, PCA_FILE, SOURCES, read_codes, read_sources
+from nogs.bank.bank import CODES, PCA_FILE, read_codes
 from nogs.bank.build import read_about
 from nogs.bank.store import MANIFEST, Shards
 from nogs.runtime.digests import check_product
@@ -22,9 +22,7 @@ def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None
     for name in about["files"]:
         path = folder / name
         try:
-            if name == SOURCES:
-                read_sources(folder, images=about["images"])
-            elif not path.is_file():
+            if not path.is_file():
                 raise InputError(f"{path} is missing; bring it back from a copy, or build the bank again.")
             check_product(path)
         except InputError as error:

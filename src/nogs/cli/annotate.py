@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.args import NameOrFile, OptionalFolder, OptionalPath, Rare, StageArgs
+from nogs.cli.args import Attributes, NameOrFile, OptionalFolder, Rare, StageArgs
 from nogs.cli.flags import parse_with_recipe
 
 
@@ -14,8 +14,7 @@ class AnnotateArgs(StageArgs):
     """Arguments of `nogs annotate`."""
 
     fields_shown = ("glimpses", "data.annotated", "completion.kept", "design.search", "design.images")
-    attribute: tuple[str, ...] = ()
-    """For tasks with attributes: one or more of them, or all; each has its own sequences."""
+    attribute: Attributes = ()
     bank: OptionalFolder = None
     """Folder of the image bank, or the run that holds it; by default RUN/bank."""
     posterior: NameOrFile = None
@@ -31,8 +30,6 @@ class AnnotateArgs(StageArgs):
     """local: how many processes; by default one a GPU, or one a core where there is none."""
     address: Annotated[str, Rare] = "auto"
     """ray: the cluster's address, as HOST:PORT; auto finds the one that this machine is part of."""
-    generator_path: Annotated[OptionalPath, Rare] = None
-    """The generator's file or folder, for a bank that keeps only numbers."""
 
 
 def annotate(argv: list[str]) -> None:

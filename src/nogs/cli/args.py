@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import tyro
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from nogs.recipes import Recipe
@@ -33,6 +33,14 @@ OptionalFolder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
 RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 NameOrFile = Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_FILE")]
+Device = Annotated[str, Field(description="auto, cpu, cuda, cuda:N or mps.")]
+AsJson = Annotated[bool, Field(description="Print the numbers as JSON.")]
+Attributes = Annotated[tuple[str, ...], Field(description="For tasks with attributes: one or more of them, or all.")]
+Overwrite = Annotated[bool, Field(description="Replace other sequences that lie in OUT already.")]
+Best = Annotated[
+    Literal["accuracy", "balanced_accuracy", "nll"],
+    Field(description="Which of the kept networks: the best on the validation images by this measure."),
+]
 
 
 class TaskArgs(Args):
@@ -58,8 +66,7 @@ class StageArgs(TaskArgs):
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="(default: runs/NAME)")] = None
     """Folder of the run; what is done there is skipped, what was stopped goes on."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    device: Device = "auto"
 
     @property
     def folder(self) -> Path:
@@ -81,5 +88,4 @@ class NetworkArgs(Args):
     """Folder of a run, a packed folder, a network's file, or hf://user/repository."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Which network of a run with several: its name (ram/seed-0) or words of it (Smiling); by default the best one."""
-    best: Literal["accuracy", "balanced_accuracy", "nll"] = "accuracy"
-    """Which of the kept networks: the best on the validation images by this measure."""
+    best: Best = "accuracy"

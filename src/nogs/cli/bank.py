@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from nogs.cli.args import Args, OptionalPath, Rare, RunFolder, StageArgs, TaskArgs
+from nogs.cli.args import Args, AsJson, Device, OptionalPath, RunFolder, StageArgs, TaskArgs
 from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 
@@ -35,12 +35,8 @@ class EvaluateArgs(TaskArgs):
     """How many of them."""
     shown: int = 6
     """How many of them the picture shows."""
-    generator_path: Annotated[OptionalPath, Rare] = None
-    """The generator's file or folder, for a bank that keeps only numbers."""
-    as_json: bool = False
-    """Print the numbers as JSON."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    as_json: AsJson = False
+    device: Device = "auto"
 
 
 def build(argv: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from nogs.cli.args import Args, Folder, NameOrFile, OptionalFolder, Rare, StageArgs
+from nogs.cli.args import Args, AsJson, Attributes, Folder, NameOrFile, OptionalFolder, Rare, StageArgs
 from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 
@@ -22,8 +22,7 @@ class CompareArgs(Args):
     """Folder for the tables, the curves and the figures."""
     reference: str = "ram"
     """The method that the others are compared with."""
-    as_json: bool = False
-    """Print the table as JSON."""
+    as_json: AsJson = False
 
 
 class CompareRecipeArgs(StageArgs):
@@ -36,8 +35,7 @@ class CompareRecipeArgs(StageArgs):
     """Seeds, a network each for every method."""
     weights: tuple[float, ...] = ()
     """Weights of supervision, a network each for every supervised method and seed; by default the recipe's."""
-    attribute: tuple[str, ...] = ()
-    """For tasks with attributes: one or more of them, or all."""
+    attribute: Attributes = ()
     sequences: OptionalFolder = None
     """Folder of near-optimal glimpse sequences, which ps-nogs needs; the other methods then supervise the same images.
     By default RUN/sequences."""
@@ -49,8 +47,7 @@ class CompareRecipeArgs(StageArgs):
     """Bank to make it with; by default RUN/bank, and the validation images where there is none."""
     reference: str | None = None
     """The method that the others are compared with; by default ram+ where it is among them, else the first."""
-    as_json: bool = False
-    """Print the table as JSON."""
+    as_json: AsJson = False
 
 
 def compare(argv: list[str]) -> None:

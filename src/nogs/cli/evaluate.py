@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.args import RunFolder, TaskArgs
+from nogs.cli.args import Best, Device, RunFolder, TaskArgs
 from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_array, write_json
@@ -22,14 +22,12 @@ class EvaluateArgs(TaskArgs):
     """Only this network: its name (ram/seed-0) or words of it (Smiling); by default all of them."""
     split: Literal["validation", "test", "train"] = "test"
     """Images to look at; choose a threshold to stop at on validation, report it on test."""
-    best: Literal["accuracy", "balanced_accuracy", "nll"] = "accuracy"
-    """Which of the kept networks: the best on the validation images by this measure."""
+    best: Best = "accuracy"
     trajectories: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Sampled glimpse sequences per image."""
     as_json: bool = False
     """Print all numbers, one JSON object a network."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    device: Device = "auto"
 
 
 def evaluate(argv: list[str]) -> None:

@@ -20,8 +20,6 @@ class ExportArgs(TaskArgs, NetworkArgs):
 
     out: OptionalFolder = None
     """Folder of the files; by default RUN/export."""
-    format: Literal["onnx"] = "onnx"
-    """Kind of file."""
     precision: tuple[Literal["float32", "int8"], ...] = ("float32", "int8")
     """Which files: float32, int8 or both."""
     accuracy: bool = True

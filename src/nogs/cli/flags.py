@@ -11,7 +11,7 @@ import inspect
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
@@ -73,15 +73,14 @@ def parse_with_recipe(
     """
     if not argv or argv[0].startswith("-"):
         if set(_HELP) & set(argv):
-            about = (
-                "RECIPE, the first argument, is digits, celeba-hq, cub, folder, a .yaml file or a folder of pictures"
-            )
-            about += "; put it before --help to see its own flags."
+            about = "RECIPE, the first argument, is digits, celeba-hq, cub, folder, a .yaml file or a folder of "
+            about += "pictures; put it before --help to see its own flags."
             _tyro(args_type, argv, prog=f"{prog} RECIPE", description=f"{description}\n\n{about}")
         raise InputError(
             f"{prog} needs a recipe as its first argument: digits, celeba-hq, cub, folder or a .yaml file."
         )
     from nogs.recipes import names, recipe, validated  # after the quick answers: brings torch
+    from nogs.recipes.folder import CHOSEN
 
     word, argv = argv[0], list(argv[1:])
     name, out = word, None
@@ -102,7 +101,7 @@ def parse_with_recipe(
         else:
             fields["recipe"] = (Annotated[type(base), tyro.conf.arg(name="")], base)
         joint: Any = create_model("Joint", __base__=Args, **fields)
-        chosen = choosing and base.data.kind == "folder"
+        chosen = CHOSEN if choosing and base.data.kind == "folder" else frozenset()
         return _tyro(joint, argv, prog=prog, description=description, chosen=chosen)
 
     both = read(base)
@@ -159,8 +158,8 @@ def _file_fields(name: str) -> dict[str, Any]:
     return dotted({key: value for key, value in read_yaml(Path(name)).items() if key != "base"})
 
 
-def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str, chosen: bool = False) -> Any:
-    """tyro's result; its boxed error becomes a sentence. `chosen`: a run chooses what no flag of the recipe says."""
+def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str, chosen: frozenset[str] = frozenset()) -> Any:
+    """tyro's result; its boxed error becomes a sentence. A run chooses the `chosen` fields that no flag says."""
     everything, box = "--help-all" in argv, io.StringIO()
     helping = bool(set(_HELP) & set(argv))
     if helping and not everything:
@@ -184,7 +183,7 @@ def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str, chose
     return found
 
 
-def _registry(everything: bool, *, chosen: bool) -> ConstructorRegistry:
+def _registry(everything: bool, *, chosen: frozenset[str]) -> ConstructorRegistry:
     """How a pydantic model is read: `Args` as themselves, a recipe as a dict, so that all of its fields are checked
     together, by `validated`."""
     registry = ConstructorRegistry()
@@ -207,7 +206,7 @@ def _registry(everything: bool, *, chosen: bool) -> ConstructorRegistry:
             if Rare in field.metadata and not everything:
                 marks.append(tyro.conf.Suppress)
             dotted_name = name if joint else f"{_parts().get(info.type, '?')}.{name}".removeprefix(".")
-            if chosen and dotted_name in _chosen():
+            if dotted_name in chosen:
                 marks.append(tyro.conf.arg(help_behavior_hint="(default: chosen from your pictures)"))
             elif default in (None, ()) and not any(getattr(mark, "help_behavior_hint", None) for mark in marks):
                 marks.append(tyro.conf.arg(help_behavior_hint=lambda _: ""))  # the text says what it means
@@ -239,12 +238,6 @@ def _parts() -> dict[Any, str]:
     from nogs.recipes import Recipe
 
     return {Recipe: ""} | {f.annotation: name for name, f in Recipe.model_fields.items() if _is_model(f.annotation)}
-
-
-def _chosen() -> frozenset[str]:
-    from nogs.recipes.folder import CHOSEN
-
-    return CHOSEN
 
 
 def _sentence(box: str) -> str:
@@ -284,19 +277,14 @@ def _check_names(argv: Sequence[str], args_type: type[Args], recipe: type[BaseMo
 
 def _flags(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
     """The flags of a model, each with the dotted name of its field."""
-    return dict(_named(model, prefix))
-
-
-def _named(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str]]:
+    out: dict[str, str] = {}
     for name, field in model.model_fields.items():
-        if tyro.conf.Positional in field.metadata:
-            continue
         if _is_model(field.annotation):
-            yield from _named(field.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
-            continue
-        yield _flag(prefix + name), prefix + name
-        if field.annotation is bool:
-            yield _flag(f"{prefix}no_{name}"), prefix + name
+            out |= _flags(field.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
+        elif tyro.conf.Positional not in field.metadata:
+            negated = (f"no_{name}",) if field.annotation is bool else ()
+            out |= {_flag(prefix + word): prefix + name for word in (name, *negated)}
+    return out
 
 
 def _is_model(kind: Any) -> bool:

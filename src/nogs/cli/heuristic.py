@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.args import Folder, NameOrFile, OptionalFolder, OptionalPath, Rare, TaskArgs
+from nogs.cli.args import Attributes, Device, Folder, NameOrFile, OptionalFolder, Overwrite, TaskArgs
 from nogs.cli.flags import parse_with_recipe
 from nogs.runtime.errors import InputError
 
@@ -26,14 +26,9 @@ class HeuristicArgs(TaskArgs):
     an .npy file of entropies in nats."""
     kind: tuple[Literal["h1", "h5"], ...] = ("h1", "h5")
     """Sequences to write: h1 with 1/gamma = 1, h5 with 5, or none."""
-    attribute: tuple[str, ...] = ()
-    """For tasks with attributes: one or more of them, or all; each has its own sequences."""
-    generator_path: Annotated[OptionalPath, Rare] = None
-    """The generator's file or folder, for a bank that keeps only numbers."""
-    overwrite: bool = False
-    """Replace other sequences that lie in OUT already."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    attribute: Attributes = ()
+    overwrite: Overwrite = False
+    device: Device = "auto"
 
 
 class HandcraftedArgs(TaskArgs):
@@ -41,8 +36,7 @@ class HandcraftedArgs(TaskArgs):
 
     out: Folder
     """Folder for the sequences."""
-    overwrite: bool = False
-    """Replace other sequences that lie in OUT already."""
+    overwrite: Overwrite = False
 
 
 def heuristic(argv: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.args import Args, NameOrFile, OptionalFolder, RunFolder, StageArgs
+from nogs.cli.args import Args, AsJson, NameOrFile, OptionalFolder, RunFolder, StageArgs
 from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
@@ -20,8 +20,7 @@ class TrainArgs(StageArgs):
         *("glimpses", "data.image_size", "data.glimpse", "posterior.kind", "posterior.iterations", "posterior.seconds"),
         *("posterior.batch", "posterior.learning_rate", "posterior.folds"),
     )
-    as_json: bool = False
-    """Print the tables as JSON."""
+    as_json: AsJson = False
 
 
 class EvaluateArgs(StageArgs):
@@ -35,8 +34,7 @@ class EvaluateArgs(StageArgs):
     """Look along these glimpse sequences, at the images that have one, besides random locations."""
     attribute: str | None = None
     """For sequences of one attribute: its name; the numbers are then of this attribute alone."""
-    as_json: bool = False
-    """Print the tables as JSON."""
+    as_json: AsJson = False
 
 
 class PublishArgs(Args):

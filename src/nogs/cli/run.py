@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from nogs.cli.args import NameOrFile, OptionalPath, Rare, StageArgs
+from nogs.cli.args import Attributes, NameOrFile, OptionalPath, Rare, StageArgs
 from nogs.cli.flags import parse_with_recipe
 from nogs.runtime.progress import tell
 
@@ -16,8 +16,7 @@ class RunArgs(StageArgs):
         *("glimpses", "data.image_size", "data.glimpse", "data.annotated", "posterior.iterations", "bank.generator"),
         "attention.iterations",
     )
-    attribute: tuple[str, ...] = ()
-    """For tasks with attributes: one or more of them, or all."""
+    attribute: Attributes = ()
     method: tuple[str, ...] = ("ram", "ps-nogs")
     """Methods to train and compare, as in nogs train; ram is the reference."""
     seeds: tuple[int, ...] = ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from nogs.cli.args import TaskArgs
+from nogs.cli.args import AsJson, Device, TaskArgs
 from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_json
@@ -40,10 +40,8 @@ class ScoreArgs(TaskArgs):
     """Allow the posterior that made the sequences to judge them."""
     draws: int = 20
     """Sequences of random locations, and with --elsewhere of each folder, for each image, whose mean counts."""
-    as_json: bool = False
-    """Print all numbers and intervals as JSON."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
+    as_json: AsJson = False
+    device: Device = "auto"
 
 
 def score(argv: list[str]) -> None:
@@ -59,6 +57,7 @@ def score(argv: list[str]) -> None:
     import numpy as np
     import torch
 
+    from nogs.attention.cohort import check_attribute
     from nogs.design.baselines import any_of, centre_out, others, random_locations, salient_first
     from nogs.design.entropies import objective
     from nogs.design.scoring import compare, follow, text_table
@@ -73,13 +72,14 @@ def score(argv: list[str]) -> None:
         raise InputError(f"--draws must be at least 1, not {args.draws}.")
     device = pick_device(args.device)
     task = load(recipe, args.settings())
-    column = _attribute(args.attribute, task)
+    check_attribute(task, args.attribute)
+    column = None if args.attribute is None else task.attribute(args.attribute)
     judge = load_posterior(args.judge, task=task, device=device, precision=recipe.posterior.precision)
     digest = file_digest(find_posterior(args.judge))
-    marks = {"posterior_digest": digest, "posterior_identity": identity(args.judge)}  # older sequences have the first
+    own = identity(args.judge)
     given = _sequences(args, task)
     for name, (_, sequences) in given.items():
-        if not args.own and any(sequences.provenance.get(field) == mark for field, mark in marks.items()):
+        if not args.own and sequences.provenance.get("posterior_identity") == own:
             raise InputError(
                 f"The judge {args.judge} made the sequences {name!r} itself; give another one, or pass --own."
             )
@@ -121,14 +121,6 @@ def score(argv: list[str]) -> None:
     if salient is None:
         text += "\n\nmost salient first is left out: no first.safetensors of nogs annotate lies beside these sequences"
     show(found, text, as_json=args.as_json)
-
-
-def _attribute(name: str | None, task: Task) -> int | None:
-    if name is not None:
-        return task.attribute(name)
-    if task.space.kind == "bernoulli":
-        raise InputError(f"Task {task.name!r} has {len(task.space.names)} attributes; choose one with --attribute.")
-    return None
 
 
 def _images(elsewhere: str | None, given: list[Sequences], task: Task) -> list[str]:

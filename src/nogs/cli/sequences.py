@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from nogs.cli.args import Args
+from nogs.cli.args import Args, Overwrite
 from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 
@@ -22,8 +22,7 @@ class ImportArgs(Args):
     """Folder for the result: OUT/celeba-hq/<Attribute>, OUT/cub, or OUT/<task>[/<attribute>] for a table."""
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="SOURCE")]]
     """The authors' zip (read in place), the folder that it unpacks to, or a table: a .csv, or a .tsv with tabs."""
-    overwrite: bool = False
-    """Replace other sequences that lie in OUT already."""
+    overwrite: Overwrite = False
     recipe: str | None = None
     """Table: recipe whose task, grid and number of glimpses the sequences are for (a name, or a .yaml file)."""
     attribute: str | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from nogs.cli.args import NameOrFile, OptionalFolder, StageArgs
+from nogs.cli.args import AsJson, Attributes, NameOrFile, OptionalFolder, StageArgs
 from nogs.cli.flags import parse_with_recipe, show
 from nogs.runtime.files import read_json
 
@@ -20,20 +20,18 @@ class TrainArgs(StageArgs):
     """One or more: ram (REINFORCE alone), ram+ (the same, pretrained with the heuristic); partly supervised ps-nogs (by
     near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's); and with the posterior as
     classifier ps-nogs+, and the plain ways to look fixed (one order for all images), centre-out and random."""
-    attribute: tuple[str, ...] = ()
-    """For tasks with attributes: one or more of them, or all."""
+    attribute: Attributes = ()
     sequences: OptionalFolder = None
     """Folder of glimpse sequences, which ps-nogs needs; by default RUN/sequences."""
     heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
-    """Map of the heuristic, which ps-h1 and ps-h5 need, and where there is a pretraining all but ram and random; by
+    """Map of the heuristic, which ps-h1 and ps-h5 need, and where there is a pretraining all but ram; by
     default that of RUN/sequences or RUN/heuristic, which is made if it is not there."""
     posterior: NameOrFile = None
     """Posterior that ps-nogs+ and the plain ways to look stand on; by default RUN/posterior/posterior.safetensors, or
     the recipe's published one."""
     seeds: tuple[int, ...] = ()
     """One or more seeds, a network each; by default the recipe's."""
-    as_json: bool = False
-    """Print the table as JSON."""
+    as_json: AsJson = False
 
 
 def train(argv: list[str]) -> None:

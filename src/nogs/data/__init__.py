@@ -15,6 +15,7 @@ from nogs.runtime.errors import InputError
 if TYPE_CHECKING:
     from nogs.data.catalogue import Catalogue
     from nogs.data.config import CELEBA_HQ, CUB, DataConfig
+    from nogs.data.inspect import contact_sheet
     from nogs.data.splits import read_splits, write_splits
     from nogs.data.task import SPLITS, LabelSpace, Parts, Task
     from nogs.data.wrap import from_datasets, from_torchvision
@@ -28,6 +29,7 @@ __all__ = [
     "Parts",
     "Task",
     "cache_folder",
+    "contact_sheet",
     "from_datasets",
     "from_torchvision",
     "load_task",
@@ -104,6 +106,7 @@ def __getattr__(name: str) -> Any:
 
     homes = {"config": ("CELEBA_HQ", "CUB", "DataConfig"), "splits": ("read_splits", "write_splits")}
     homes["task"] = ("SPLITS", "LabelSpace", "Parts", "Task")
+    homes["inspect"] = ("contact_sheet",)
     homes["wrap"] = ("from_datasets", "from_torchvision")
     for module, names in homes.items():
         if name in names:

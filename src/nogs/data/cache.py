@@ -137,12 +137,7 @@ def _finished(folder: Path, mark: str, *, verify: bool) -> _Record | None:
         say(f"{folder} is damaged: the pictures are decoded again.")
         return None
     if verify or _stamp(file) != record.stamp:
-        changed = [
-            n
-            for n, check in enumerate(_checks(images, "Comparing the decoded images"))
-            if n >= len(record.checks) or check != record.checks[n]
-        ]
-        if changed:
+        if list(_checks(images, "Comparing the decoded images")) != record.checks:
             say(f"{file} has changed since it was written: the pictures are decoded again.")
             return None
         record = record.model_copy(update={"stamp": _stamp(file)})
@@ -175,7 +170,8 @@ def _decode_all(
 ) -> _Record:
     total = len(entries)
     row_bytes = how.size * how.size * 3
-    _make_room(folder, images=total, size=how.size)
+    if lacking := shortage(folder, images=total, size=how.size):
+        raise InputError(lacking)
     with suppress(OSError):
         (folder / "cache.json").unlink()
     sizes = np.zeros((total, 2), np.int32)
@@ -230,13 +226,6 @@ def _decode_all(
     )
     files.write_sealed(folder / "cache.json", record.model_dump())
     return record
-
-
-def _make_room(folder: Path, *, images: int, size: int) -> None:
-    """Refuse a disk that can't hold the images."""
-    lacking = shortage(folder, images=images, size=size)
-    if lacking:
-        raise InputError(lacking)
 
 
 def shortage(folder: Path, *, images: int, size: int) -> str | None:

@@ -47,11 +47,6 @@ class Survey:
         """The median of the shorter sides, in px."""
         return int(np.median([min(size) for size in self.sizes]))
 
-    @property
-    def imbalance(self) -> float:
-        """How many times as many pictures the largest class has as the smallest."""
-        return max(self.classes.values()) / min(self.classes.values())
-
     def smaller_than(self, side: int) -> int:
         """How many of the pictures looked at have a side of less than `side` px."""
         return sum(min(size) < side for size in self.sizes)

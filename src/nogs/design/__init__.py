@@ -12,6 +12,7 @@ _HOMES = {
     "LocationSearch": "nogs.design.search",
     "Tools": "nogs.design.steps",
     "annotate": "nogs.design.annotation",
+    "read_maps": "nogs.design.blocks",
 }
 __all__ = [*_HOMES]
 __getattr__ = imported(__name__, _HOMES)  # a recipe needs the fields alone

@@ -25,30 +25,26 @@ from nogs.design.blocks import (
     Block,
     blocks,
     read_block,
-    read_first,
     read_maps,
-    save_first,
     save_maps,
     write_block,
 )
-from nogs.design.confidence import MOST, confidence, evenly, of_variables
+from nogs.design.confidence import of_variables
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
-from nogs.design.steps import First, Tools, annotate_images, first_step
+from nogs.design.once import CONFIDENCE, close_tools, confidence_of_task, first_of_task, opened
+from nogs.design.steps import First, Tools, annotate_images
 from nogs.runtime import progress
 from nogs.runtime.device import one_thread
 from nogs.runtime.errors import InputError
 from nogs.runtime.executors import Executor, LocalExecutor
 from nogs.runtime.fields import dotted
-from nogs.runtime.files import read_sealed, write_sealed
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
 from nogs.sequences import Sequences, load, save
 from nogs.sequences.store import MANIFEST
 
 __all__ = ["Job", "annotate", "close_tools", "first_of_task"]
-
-CONFIDENCE = "confidence.json"
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ def annotate(
     ids: Sequence[str],
     *,
     open_tools: Callable[[], Tools],
-    marks: Sequence[str],
+    inputs: Sequence[str],
     config: DesignConfig,
     glimpses: int,
     folder: Path,
@@ -82,7 +78,7 @@ def annotate(
 ) -> Sequences | None:
     """Sequences of T = `glimpses` locations for the images `ids`, written to `folder`; what is there is not redone.
 
-    `marks` are fingerprints of whatever `open_tools` opens, and `device` is the kind of device that it opens it on:
+    `inputs` are fingerprints of whatever `open_tools` opens, and `device` is the kind of device that it opens it on:
     with the recipe's fields and the images they fix the result, and work under other ones is refused a folder that
     holds this; with `check`, that is all that is looked at. The first location is computed once for a task, and kept in
     `first.safetensors` beside the attributes' folders.
@@ -91,7 +87,7 @@ def annotate(
     if not ids or len(set(ids)) < len(ids):
         raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
     column = None if attribute is None else task.attribute(attribute)
-    made_from = fingerprint("tools", task.fingerprint, marks, config, seed, device)
+    made_from = fingerprint("tools", task.fingerprint, inputs, config, seed, device)
     told = {"completion": "completion", "bank": "digest of the bank", "posterior_digest": "digest of the posterior"}
     made = {told[name]: value for name, value in (provenance or {}).items() if name in told}
     chosen = {"images": len(ids), "digest of their ids": fingerprint(ids), "device": device}
@@ -131,16 +127,12 @@ def annotate(
         )
         job = Job(open_tools, config, glimpses, seed, column, first, made_from)
         _work(task, ids, job, folder / "blocks", executor=executor)
-    found = [
-        read_block(folder / "blocks", block, glimpses=glimpses, locations=len(task.grid))
-        for block in blocks(ids, config.images)
-    ]
+    shape, every = (glimpses, len(task.grid)), blocks(ids, config.images)
+    found = [read_block(folder / "blocks", block, glimpses=glimpses, locations=len(task.grid)) for block in every]
     sequences = _joined(task, ids, found, attribute=attribute, glimpses=glimpses, provenance=provenance or {})
     if config.keep_maps:
-        shape = (glimpses, len(task.grid))
         parts = [
-            read_maps(folder / "blocks" / f"{block.number:05}.safetensors", (len(block.ids), *shape))
-            for block in blocks(ids, config.images)
+            read_maps(folder / "blocks" / f"{block.number:05}.safetensors", (len(block.ids), *shape)) for block in every
         ]
         save_maps(folder / MAPS, **{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
     save(sequences, folder)
@@ -150,69 +142,9 @@ def annotate(
     return sequences
 
 
-def first_of_task(
-    task: Task,
-    path: Path,
-    *,
-    open_tools: Callable[[], Tools],
-    config: DesignConfig,
-    made_from: str,
-    executor: Executor | None = None,
-) -> First:
-    """The first step, from its file if that is of the same making, else computed (here, or on a cluster) and kept."""
-    if path.exists() and (found := read_first(path, made_from=made_from)) is not None:
-        return found
-    if executor is None or isinstance(executor, LocalExecutor):
-        executor = LocalExecutor()  # one step is not worth another process
-    ((_, first),) = executor.map(first_of_image, [np.array(task.images[0])], shared=(made_from, open_tools, config))
-    save_first(path, first, made_from=made_from)
-    return first
-
-
-def first_of_image(image: np.ndarray, job: tuple[str, Callable[[], Tools], DesignConfig]) -> First:
-    """The first step, in whatever process; any image of the task does."""
-    made_from, open_tools, config = job
-    tools = _opened(made_from, open_tools)
-    with one_thread(tools.device.type):
-        return first_step(tools, image, config=config, shown=True)
-
-
-def confidence_of_task(
-    task: Task,
-    path: Path,
-    ids: Sequence[str],
-    *,
-    open_tools: Callable[[], Tools],
-    glimpses: int,
-    seed: int,
-    made_from: str,
-    executor: Executor,
-) -> dict[str, Any]:
-    """How sure the posterior is of the bank's images and of those to annotate, computed once for all attributes."""
-    chosen = [ids[index] for index in evenly(len(ids), MOST).tolist()]
-    own = fingerprint("confidence", made_from, glimpses, chosen)
-    if path.exists() and (found := read_sealed(path)).get("fingerprint") == own:
-        return found
-    if isinstance(executor, LocalExecutor):
-        executor = LocalExecutor()
-    images = np.array(task.images[task.rows(chosen)])
-    ((_, found),) = executor.map(confidence_of_images, [images], shared=(made_from, open_tools, glimpses, seed))
-    record = {"fingerprint": own, "glimpses": glimpses, **found}
-    write_sealed(path, record)
-    return record
-
-
-def confidence_of_images(images: np.ndarray, job: tuple[str, Callable[[], Tools], int, int]) -> dict[str, Any]:
-    """The same, in whatever process."""
-    made_from, open_tools, glimpses, seed = job
-    tools = _opened(made_from, open_tools)
-    with one_thread(tools.device.type):
-        return confidence(tools, images, glimpses=glimpses, seed=seed)
-
-
 def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
     """The work on one block, in whatever process: plain numbers, and arrays of maps if they are kept."""
-    tools = _opened(job.made_from, job.open_tools)
+    tools = opened(job.made_from, job.open_tools)
     with one_thread(tools.device.type):
         found = annotate_images(
             tools,
@@ -228,21 +160,6 @@ def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] |
     out: dict[str, Any] = {"ids": list(block.ids), "locations": found.locations.tolist()}
     out |= {name: np.where(np.isfinite(a := getattr(found, name)), a, -1).tolist() for name in NUMBERS}
     return {**out, "evaluations": found.evaluations, "maps": found.maps}
-
-
-_held: list[tuple[str, Callable[[], Tools], Tools]] = []  # at most one: what this process works with
-
-
-def close_tools() -> None:
-    """Let go of posterior and bank, which stay open for the next annotation with the same ones."""
-    _held.clear()
-
-
-def _opened(made_from: str, open_tools: Callable[[], Tools]) -> Tools:
-    if not _held or _held[0][:2] != (made_from, open_tools):
-        close_tools()
-        _held.append((made_from, open_tools, open_tools()))
-    return _held[0][2]
 
 
 def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: Executor) -> None:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from nogs.bank import Bank
+from nogs.bank import Bank, load_bank
 from nogs.bank.bank import on_device
 from nogs.bank.pca import PCA
 from nogs.bank.store import Images, resident, stored_blocks
@@ -114,7 +114,7 @@ def share(files: Files, store: Store) -> Files | Shared:
             f"each node reads them from {file} and {files.bank} itself."
         )
         return files
-    bank = files.open_bank(device=torch.device("cpu"), on_gpu=False)
+    bank = load_bank(files.bank, device="cpu")
     block = max(1, _BLOCK // (files.task.image_size**2 * 3))
     parts = []
     with progress.track("sharing the bank", total=count, unit="images") as bar:

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from nogs.bank import Bank, load_bank
-from nogs.bank.bank import SOURCES
+from nogs.bank.bank import read_sources
 from nogs.completion import CompletionConfig, Retrieval
-from nogs.data import DataConfig, Task, load_task
+from nogs.data import DataConfig, Task
 from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
 from nogs.posterior.crossfit import CrossFitted
@@ -48,10 +48,6 @@ class Files:
     seed: int
     precision: str = "auto"
     device: str = "auto"
-    data: Path | None = None
-    cache: Path | None = None
-    source: Path | None = None
-    skip_corrupt: bool = False
 
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
@@ -59,7 +55,8 @@ class Files:
         posterior = self.open_posterior(self.posterior, device=device)
         check_sources(posterior, bank=self.bank)
         bytes_ = read_json(self.bank / "done.json")["images"] * self.task.image_size**2 * 3
-        return self.tools(posterior, self.open_bank(device=device, on_gpu=fits(bytes_, device)), device=device)
+        bank = load_bank(self.bank, device=str(device), on_gpu=fits(bytes_, device))
+        return self.tools(posterior, bank, device=device)
 
     def open_posterior(self, path: str | Path, *, device: torch.device) -> NetworkPosterior | CrossFitted:
         """A posterior's file, as this annotation uses it."""
@@ -70,14 +67,6 @@ class Files:
             chunk=self.design.batch,
             compiled=self.design.compile,
         )
-
-    def open_bank(self, *, device: torch.device, on_gpu: bool) -> Bank:
-        """The bank; one that keeps only numbers makes its images anew, some generators from the task's."""
-        numbers = read_json(self.bank / "done.json")["config"]["keep"] == "seeds"
-        task = (
-            load_task(self.task, data=self.data, cache=self.cache, skip_corrupt=self.skip_corrupt) if numbers else None
-        )
-        return load_bank(self.bank, device=str(device), on_gpu=on_gpu, task=task, source=self.source)
 
     def tools(self, posterior: Posterior, bank: Bank, *, device: torch.device) -> Tools:
         """Posterior and bank, joined."""
@@ -141,11 +130,7 @@ def check_sources(posterior: Posterior, *, bank: Path) -> None:
     about = read_json(bank / "done.json")
     if not isinstance(posterior, CrossFit) or about["generator"] != "training-images":
         return
-    if not (bank / SOURCES).is_file():
-        raise InputError(
-            f"{bank / SOURCES} is missing, and a cross-fitted posterior needs it; run the nogs bank build that made "
-            "the bank once more, which writes this file again and keeps the rest."
-        )
+    read_sources(bank, images=about["images"])  # a missing or damaged file is refused before any work
     if posterior.splits != about["task"]:
         raise InputError(
             f"The posterior is cross-fitted on other data or splits than those of {bank} ({posterior.splits}, not "

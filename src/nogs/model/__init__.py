@@ -12,6 +12,7 @@ _HOMES = {
     "Look": "nogs.model.classifier",
     "Model": "nogs.model.classifier",
     "accuracy_by_glimpses": "nogs.model.stopping",
+    "glimpses_sheet": "nogs.model.drawing",
     "load": "nogs.model.loading",
 }
 __all__ = [*_HOMES]

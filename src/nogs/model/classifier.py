@@ -78,7 +78,7 @@ class Look:
             raise InputError(f"The glimpse at row {row}, column {column} has not been seen; call see(patch) first.")
         if self.finished:
             raise StopIteration
-        self._waiting = self.model.choose(self.state, len(self.seen), self._uniform())
+        self._waiting = self.model.choose(self.state, self._uniform())
         return self.model.location(self._waiting)
 
     @property
@@ -201,9 +201,9 @@ class Model:
         row, column = divmod(index, self.grid.shape[1])
         return Location(self.grid.rows[row], self.grid.columns[column])
 
-    def choose(self, state: torch.Tensor, step: int, uniform: float | None = None) -> int:
-        """Where to look at this step (from 0): the most probable index of the grid, or the one that `uniform` draws."""
-        logits = location_logits(self.networks, state, step)
+    def choose(self, state: torch.Tensor, uniform: float | None = None) -> int:
+        """Where to look next: the most probable index of the grid, or the one that `uniform` draws."""
+        logits = self.networks.location_logits(state)
         drawn = None if uniform is None else torch.full(logits.shape[:-1], uniform, device=logits.device)
         return int(policies.choose(logits, drawn, width=self.grid.shape[1])[0])
 
@@ -244,15 +244,6 @@ def _answer(model: Model, looks: Sequence[Look]) -> Answer:
         pixels_read=_share(locations, model.grid),
         stopped_early=any(look.finished and len(look.seen) < model.glimpses for look in looks),
     )
-
-
-def location_logits(networks: Looking, state: torch.Tensor, step: int) -> torch.Tensor:
-    """The policy at a step: of the location network or, for a method that does not learn where to look, its table."""
-    logits = networks.location_logits(state)
-    if networks.routes is None:
-        return logits
-    route = networks.routes[:, step, None]
-    return torch.where(route.isnan(), logits, route)
 
 
 def _share(locations: Sequence[Location], grid: Grid) -> float:

@@ -36,10 +36,6 @@ def export_onnx(model: Model, path: Path, *, precision: str = "float32") -> Path
     """Write the network's step as float32, or with int8 weights and activations that are scaled as it runs."""
     if precision not in ("float32", "int8"):
         raise InputError(f"There is no precision {precision!r} to export; choose float32 or int8.")
-    if model.networks.architecture.fixed:
-        raise InputError(
-            f"{model.name} does not learn where to look, its locations are a table; export a network that does."
-        )
     graph = _graph(model)
     if precision == "int8":
         graph = _quantised(graph)

@@ -21,7 +21,6 @@ from nogs.attention.looking import Looking
 from nogs.attention.store import check_splits
 from nogs.data.task import Task
 from nogs.glimpse import Grid, cut, mask
-from nogs.model.classifier import location_logits
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_json
@@ -112,7 +111,7 @@ def watch(
         said, places = [], []
         for t in range(architecture.glimpses):
             drawn = None if uniforms is None else uniforms[part, t].to(device)[None]
-            location, _ = policies.choose(location_logits(networks, state, t), drawn, width=grid.shape[1])
+            location, _ = policies.choose(networks.location_logits(state), drawn, width=grid.shape[1])
             patches = cut(pixels, networks.pixels[location[0]], glimpse=grid.glimpse)
             state = networks.see(state, patches[None], location)
             said.append(torch.log_softmax(networks.classify(state)[0], -1).cpu())

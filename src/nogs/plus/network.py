@@ -34,7 +34,6 @@ class Architecture:
     hidden: int
     posterior: PosteriorArchitecture
     embedder: str = "tokens"
-    fixed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

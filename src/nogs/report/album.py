@@ -204,8 +204,8 @@ class Album:
         device = pick_device(self.device)
         try:
             posterior = load_posterior(run.posterior_file, task=self.task, device=device)
-            bank = load_bank(run.folder / "bank", device=str(device), on_gpu=False, task=self.task)
-        except InputError as error:  # damaged, of another grid, or a bank of numbers whose generator is not here
+            bank = load_bank(run.folder / "bank", device=str(device), on_gpu=False)
+        except InputError as error:  # damaged, or of another grid
             self.problems.append(f"There are no completions and no walk-through of the design: {error}")
             return None
         config = CompletionConfig.model_validate(run.recipe.get("completion", {}))

@@ -61,9 +61,6 @@ def _trace(network: Looking, images: np.ndarray, ids: Sequence[str], locations: 
             if t == a.glimpses:
                 break
             logits = network.location_logits(state)
-            if network.routes is not None:  # ways to look that are fixed beforehand have no location network
-                route = network.routes[:, t, None]
-                logits = torch.where(route.isnan(), logits, route)
             policies.append(torch.softmax(logits[0], -1))
             place = found[..., t]
             patches = cut(pictures, network.pixels[place], glimpse=a.grid.glimpse, index=rows)

@@ -1,7 +1,18 @@
 """The floor that everything stands on: it knows nothing of images or glimpses.
 
-`errors` (a user's mistake), `files` (atomic writes, no pickle), `fingerprint` (is this still the same recipe and
-input?), `streams` (randomness keyed by seed, purpose, id and step), `device` (where and how precisely to compute),
-`progress` and `metrics` (what a person and a plot see), `stage` (a folder that is done, or says why not) and
-`executors` (many items over processes). Importing this package imports none of them: a command's help stays quick.
+Errors, atomic files without pickle, fingerprints, random streams keyed by seed, purpose, id and step, devices and
+precision, progress and metrics, the folder of a stage, and executors (many items over processes or machines).
 """
+
+from nogs.runtime.lazy import imported
+
+_HOMES = {
+    "Executor": "nogs.runtime.executors",
+    "InputError": "nogs.runtime.errors",
+    "LocalExecutor": "nogs.runtime.executors",
+    "RayExecutor": "nogs.runtime.ray",
+    "pick_device": "nogs.runtime.device",
+    "versions": "nogs.runtime.device",
+}
+__all__ = [*_HOMES]
+__getattr__ = imported(__name__, _HOMES)  # a command's help stays quick

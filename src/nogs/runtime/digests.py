@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nogs.runtime.errors import InputError
+from nogs.runtime.reading import json_of
 
 __all__ = ["BEGUN", "DONE", "MARKS", "SEAL", "check_product", "file_digest", "product_digests", "sealed", "unsealed"]
 
@@ -48,7 +49,7 @@ def check_product(path: str | Path) -> None:
         done = folder / DONE
         if not done.is_file():
             continue
-        record = _read(done)
+        record = unsealed(json_of(done), done, required=True)
         listed = record.get("files") if isinstance(record, dict) else None
         digest = listed.get(path.relative_to(folder).as_posix()) if isinstance(listed, dict) else None
         if digest is not None and path.is_file() and file_digest(path) != digest:
@@ -82,9 +83,3 @@ def _digest(value: Mapping[str, Any]) -> str:
 
 def _remedy(path: Path) -> str:
     return f"bring it back from a copy, or delete {path.parent if path.name in MARKS else path} and make it again."
-
-
-def _read(path: Path) -> Any:
-    from nogs.runtime.files import read_json  # which checks products with this module
-
-    return read_json(path)

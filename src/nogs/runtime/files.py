@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nogs.runtime.digests import MARKS, check_product, sealed, unsealed
 from nogs.runtime.errors import InputError
-from nogs.runtime.reading import check_regular, read_regular
+from nogs.runtime.reading import check_regular, json_of, text_of, unreadable
 
 if TYPE_CHECKING:  # a command's help should not wait for torch
     import numpy as np
@@ -29,10 +29,8 @@ __all__ = [
     "read_sealed",
     "read_text",
     "read_yaml",
-    "reason",
     "refusal",
     "save_array",
-    "unreadable",
     "write_bytes",
     "write_json",
     "write_sealed",
@@ -40,8 +38,6 @@ __all__ = [
     "write_yaml",
 ]
 
-_MOST_TEXT = 2**30
-"""Bytes of a text file; a larger one is not read."""
 _MOST_YAML = 2**20
 
 
@@ -87,12 +83,7 @@ def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
 def read_text(path: str | Path) -> str:
     """The UTF-8 text of a file."""
     check_product(path)
-    try:
-        return read_regular(path, most=_MOST_TEXT).decode()
-    except OSError as error:
-        raise InputError(unreadable(path, error)) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
+    return text_of(path)
 
 
 def write_json(path: str | Path, obj: Any) -> None:
@@ -107,12 +98,14 @@ def write_sealed(path: str | Path, obj: Mapping[str, Any]) -> None:
 
 def read_json(path: str | Path) -> Any:
     """The value of a JSON file; a seal in it must fit, and is left out. The marks of a stage always have one."""
-    return unsealed(_parsed(path), Path(path), required=Path(path).name in MARKS)
+    check_product(path)
+    return unsealed(json_of(path), Path(path), required=Path(path).name in MARKS)
 
 
 def read_sealed(path: str | Path) -> dict[str, Any]:
     """The fields that `write_sealed` wrote; a file without a seal is refused."""
-    return dict(unsealed(_parsed(path), Path(path), required=True))
+    check_product(path)
+    return dict(unsealed(json_of(path), Path(path), required=True))
 
 
 def write_yaml(path: str | Path, obj: Any) -> None:
@@ -185,26 +178,6 @@ def plain(value: Any) -> Any:
     raise TypeError(f"A {type(value).__name__} has no JSON form.")
 
 
-def _parsed(path: str | Path) -> Any:
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise InputError(
-            f"{path} is not valid JSON ({where}: {error.msg}); mend it, or delete it and make it again."
-        ) from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets
-        raise InputError(
-            f"{path} is not JSON that can be read ({reason(error)}); delete it and make it again."
-        ) from error
-
-
-def reason(error: Exception) -> str:
-    """The first line of an error, for a place inside a sentence."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
-
-
 def _sync(path: Path) -> None:
     with path.open("rb+") as file:
         os.fsync(file.fileno())
@@ -229,10 +202,3 @@ def refusal(path: str | Path, error: OSError) -> str:
     else:
         advice = "check the path or choose another folder"
     return f"Cannot write {path} ({error.strerror or error}): {advice}."
-
-
-def unreadable(path: str | Path, error: OSError) -> str:
-    """Why a file can't be read, and what to do, in one sentence."""
-    if isinstance(error, FileNotFoundError):
-        return f"There is no file {path}; check the path."
-    return f"Cannot read {path} ({error.strerror or error}); check the path and its permissions."

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
-__all__ = ["check_regular", "read_regular", "size"]
+from nogs.runtime.errors import InputError
+
+__all__ = ["check_regular", "json_of", "read_regular", "reason", "size", "text_of", "unreadable"]
+
+_MOST_TEXT = 2**30
+"""Bytes of a text file; a larger one is not read."""
 
 
 def read_regular(path: str | Path, *, most: int) -> bytes:
@@ -24,6 +31,44 @@ def read_regular(path: str | Path, *, most: int) -> bytes:
 def check_regular(path: str | Path) -> None:
     """OSError for a pipe, a device or a folder."""
     _check(os.stat(path), path)
+
+
+def text_of(path: str | Path) -> str:
+    """The UTF-8 text of a file."""
+    try:
+        return read_regular(path, most=_MOST_TEXT).decode()
+    except OSError as error:
+        raise InputError(unreadable(path, error)) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from error
+
+
+def json_of(path: str | Path) -> Any:
+    """The value of a JSON file, its seal included."""
+    text = text_of(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InputError(
+            f"{path} is not valid JSON ({where}: {error.msg}); mend it, or delete it and make it again."
+        ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets
+        raise InputError(
+            f"{path} is not JSON that can be read ({reason(error)}); delete it and make it again."
+        ) from error
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error, for a place inside a sentence."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+
+
+def unreadable(path: str | Path, error: OSError) -> str:
+    """Why a file can't be read, and what to do, in one sentence."""
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {path}; check the path."
+    return f"Cannot read {path} ({error.strerror or error}); check the path and its permissions."
 
 
 def size(count: int) -> str:

@@ -45,14 +45,12 @@ class Stage:
             return None
         if self.begun:
             return f"{self.name}: begun before and not finished, goes on."
-        if other := self._other():
-            return f"{self.name}: recipe or inputs changed ({other} before, {self.fingerprint} now), done again."
         return f"{self.name}: not done before."
 
-    def check_folder(self, *, redo: bool = False) -> None:
-        """Refuse a folder that holds another recipe's product, unless it may be redone."""
+    def check_folder(self) -> None:
+        """Refuse a folder that holds another recipe's product."""
         other = self._other()
-        if other and not redo and not self.done:
+        if other and not self.done:
             what = self._differing() or f"{other}, not {self.fingerprint}"
             raise InputError(
                 f"{self.folder} holds {self.name} of another recipe or other inputs ({what}); choose another folder or "

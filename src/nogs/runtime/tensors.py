@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from nogs.runtime.digests import check_product, sealed, unsealed
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import atomic, plain, reason, unreadable
-from nogs.runtime.reading import check_regular
+from nogs.runtime.files import atomic, plain
+from nogs.runtime.reading import check_regular, reason, unreadable
 
 if TYPE_CHECKING:  # a command's help should not wait for torch
     import numpy as np

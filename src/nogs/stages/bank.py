@@ -38,9 +38,11 @@ def build(experiment: Experiment) -> Path:
             experiment.announce(
                 "bank",
                 what,
-                lambda: estimates.bank_seconds(recipe, task, device=experiment.device, source=settings.generator_path),
+                lambda: estimates.bank_seconds(recipe, task, device=experiment.device, path=settings.generator_path),
             )
-        about = build_bank(task, config=config, folder=folder, source=settings.generator_path, device=settings.device)
+        about = build_bank(
+            task, config=config, folder=folder, generator_path=settings.generator_path, device=settings.device
+        )
         experiment.tell(
             f"  {about['images']:,} images of {config.generator}, {about['near_duplicates_left_out']} "
             f"near-duplicates of held-out ones left out ({about['seconds']:.0f} s)"
@@ -62,7 +64,7 @@ def evaluate(
     shown: int = 6,
 ) -> dict[str, Any]:
     """How good a bank's completions of held-out images are, with a picture of some; kept in the bank's folder."""
-    opened = load_bank(folder, device=settings.device, task=task, source=settings.generator_path)
+    opened = load_bank(folder, device=settings.device)
     retrieval = Retrieval(opened, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
     ids = task.splits[split][:images]
     if not ids:

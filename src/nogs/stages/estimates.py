@@ -68,11 +68,11 @@ def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> fl
     return config.folds * min(step * config.iterations + validation * rounds, config.seconds or math.inf)
 
 
-def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, source: Path | None) -> float | None:
+def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, path: Path | None) -> float | None:
     """Generating the images and fitting their components, after the time that the generator's training may take and
     that of encoding its images; how long a training without a limit takes can't be told."""
     config, training = recipe.bank, 0.0
-    if config.generator == "trained" and source is None:
+    if config.generator == "trained" and path is None:
         from nogs.bank.generators.trained import Trained
 
         if config.trained.seconds is None:
@@ -85,7 +85,7 @@ def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, source: Pa
         training = config.trained.seconds + 2 * encoding * images  # each one and its mirror image
         generator: Generator = untrained
     else:
-        generator = make_generator(config, task=task, source=source, device=device)
+        generator = make_generator(config, task=task, path=path, device=device)
     number = min(config.batch, config.count, generator.count or config.count)
     each = _seconds(lambda: generator.generate(np.arange(number), seed=SEED), device, times=1) / number
     width = 3 * task.grid.height * task.grid.width

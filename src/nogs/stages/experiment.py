@@ -114,10 +114,6 @@ class Experiment:
             seed=recipe.seed,
             precision=recipe.posterior.precision,
             device=device or settings.device,
-            data=settings.data,
-            cache=settings.cache,
-            source=settings.generator_path,
-            skip_corrupt=settings.skip_corrupt,
         )
 
     def threads(self, *, small: bool) -> AbstractContextManager[None]:

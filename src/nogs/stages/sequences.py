@@ -49,7 +49,7 @@ def annotate(experiment: Experiment) -> list[Path]:
         annotation.annotate,
         task,
         ids,
-        marks=(
+        inputs=(
             digest,
             about_bank["fingerprint"],
             fingerprint(recipe.completion),

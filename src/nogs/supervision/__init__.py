@@ -4,16 +4,14 @@ In: expected posterior entropies with nothing seen, or named points on the image
 locations to pretrain with, and `Sequences` for the methods PS-H1, PS-H5 and PS-HGS.
 """
 
-from nogs.supervision.distribution import LocationDistribution, centre_out_route, random_route
+from nogs.supervision.distribution import LocationDistribution
 from nogs.supervision.handcrafted import handcrafted
 from nogs.supervision.heuristic import Heuristic, load_heuristic, save_heuristic
 
 __all__ = [
     "Heuristic",
     "LocationDistribution",
-    "centre_out_route",
     "handcrafted",
     "load_heuristic",
-    "random_route",
     "save_heuristic",
 ]

@@ -1,4 +1,4 @@
-"""Ways to look that depend on no image: a distribution that every glimpse is drawn from, and fixed routes."""
+"""A distribution that every glimpse is drawn from, whatever the image."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64
+from jaxtyping import Float64
 
 from nogs.data.task import Task
-from nogs.design.baselines import centre_out
 from nogs.glimpse import Grid
 from nogs.runtime.streams import key, uniform
 from nogs.sequences import Sequences
 
-__all__ = ["LocationDistribution", "centre_out_route", "random_route"]
-
-_NEVER = -1e4
-"""Log-probability of a location that is not taken: its exponential is 0, and 0 times it is no NaN, as infinity's is."""
+__all__ = ["LocationDistribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,15 +62,3 @@ class LocationDistribution:
             locations=task.grid.pixels.numpy()[np.minimum(index, len(ends) - 1)],
             provenance=dict(provenance or {}),
         )
-
-
-def random_route(grid: Grid, *, glimpses: int) -> Float32[np.ndarray, "T L"]:
-    """Log-probabilities of a policy that looks anywhere at every step."""
-    return np.full((glimpses, len(grid)), -np.log(len(grid)), dtype=np.float32)
-
-
-def centre_out_route(grid: Grid, *, glimpses: int) -> Float32[np.ndarray, "T L"]:
-    """Log-probabilities of a policy that always takes the same way: from the centre outwards, without overlaps."""
-    out = np.full((glimpses, len(grid)), _NEVER, dtype=np.float32)
-    out[np.arange(glimpses), centre_out(grid, glimpses=glimpses).numpy()] = 0
-    return out

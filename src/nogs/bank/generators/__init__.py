@@ -1,7 +1,7 @@
 """Generators of bank images, p(I): anything that gives image number i of a stream, whatever was asked before.
 
 In: numbers of images and a seed. Out: uint8 images of one size. An image depends on its number and the seed alone, so
-that a build can be resumed, and images be made anew instead of being kept.
+that a build can be resumed.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Generator(Protocol):
 
 
 def make_generator(
-    config: BankConfig, *, task: Task, source: Path | None = None, device: torch.device | str = "cpu"
+    config: BankConfig, *, task: Task, path: Path | None = None, device: torch.device | str = "cpu"
 ) -> Generator:
-    """The generator that `config` names; `source` is its file or folder of weights or pictures, if it needs one."""
+    """The generator that `config` names; `path` is its file or folder of weights or pictures, if it needs one."""
     size, device = task.grid.height, torch.device(device)
     if config.generator in _NEEDS:
-        if source is None:
+        if path is None:
             needs = _NEEDS[config.generator]
             raise InputError(f"The generator {config.generator!r} needs {needs}; give --generator-path.")
-        if not Path(source).exists():
-            raise InputError(f"There is no {source}; give --generator-path {_NEEDS[config.generator]}.")
-        if not (Path(source).is_file() or Path(source).is_dir()):  # a pipe or a device may never end
-            raise InputError(f"{source} is not a regular file; give --generator-path {_NEEDS[config.generator]}.")
+        if not Path(path).exists():
+            raise InputError(f"There is no {path}; give --generator-path {_NEEDS[config.generator]}.")
+        if not (Path(path).is_file() or Path(path).is_dir()):  # a pipe or a device may never end
+            raise InputError(f"{path} is not a regular file; give --generator-path {_NEEDS[config.generator]}.")
     match config.generator:
         case "training-images":
             from nogs.bank.generators.pictures import COLOUR, TrainingImages
@@ -74,33 +74,33 @@ def make_generator(
             from nogs.bank.generators.pictures import Digits
 
             return Digits(image_size=size)
-    assert source is not None
+    assert path is not None
     match config.generator:
         case "folder":
             from nogs.bank.generators.pictures import Folder
 
-            return Folder(source, image_size=size)
+            return Folder(path, image_size=size)
         case "stylegan":
             from nogs.bank.generators.stylegan import StyleGAN
 
-            return StyleGAN.load(source, image_size=size, device=device)
+            return StyleGAN.load(path, image_size=size, device=device)
         case "finegan":
             from nogs.bank.generators.finegan import FineGAN
 
-            return FineGAN.load(source, image_size=size, device=device)
+            return FineGAN.load(path, image_size=size, device=device)
         case "exported":
             from nogs.bank.generators.exported import Exported
 
-            return Exported(source, latent=config.latent, image_size=size, device=device)
+            return Exported(path, latent=config.latent, image_size=size, device=device)
         case "diffusers":
             from nogs.bank.generators.exported import Diffusers
 
-            return Diffusers(source, image_size=size, device=device)
+            return Diffusers(path, image_size=size, device=device)
     from nogs.bank.generators.trained import Trained
     from nogs.bank.leaks import refuse_ids
 
-    trained = Trained.load(source, device=device)
+    trained = Trained.load(path, device=device)
     if trained.size != (size, size):
-        raise InputError(f"{source} makes images of {trained.size} px, but the task's are {size} px; train it again.")
-    refuse_ids(trained.ids, task, what=f"The generator {source}")
+        raise InputError(f"{path} makes images of {trained.size} px, but the task's are {size} px; train it again.")
+    refuse_ids(trained.ids, task, what=f"The generator {path}")
     return trained
