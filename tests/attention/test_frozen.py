@@ -21,7 +21,7 @@ from nogs.posterior.imagenet import find_weights, weights_file
 from nogs.recipes import recipe, validated
 from nogs.runtime.errors import InputError
 from nogs.runtime.tensors import save_tensors
-from nogs.supervision import LocationDistribution, centre_out_route, random_route
+from nogs.supervision import LocationDistribution
 from toy_attention import advance, toy_sequences, toy_task
 
 CPU = torch.device("cpu")
@@ -32,17 +32,15 @@ CONFIG = AttentionConfig(
 
 
 def members(task, glimpses=3):
-    """Five networks on two trunks of one seed and one of another."""
+    """Four networks on two trunks of one seed and one of another."""
     uniform = LocationDistribution.uniform(task.grid)
     heuristic = LocationDistribution.heuristic(np.linspace(0, 1, len(task.grid)), inverse_temperature=2.0)
     sequences = toy_sequences(task, task.splits["train"][:10], glimpses=glimpses)
     return [
         Member("ram", pretraining=uniform),
         Member("ps-nogs", sequences=sequences, pretraining=heuristic),
-        Member("random", pretraining=uniform, route=random_route(task.grid, glimpses=glimpses)),
         Member("ram+", pretraining=heuristic),
         Member("ram+", seed=1, pretraining=heuristic),
-        Member("centre-out", pretraining=heuristic, route=centre_out_route(task.grid, glimpses=glimpses)),
     ]
 
 
@@ -63,13 +61,10 @@ def trainer(cache, task, config=CONFIG):
 
 def whole(made, m):
     """Network m as one that has all its parts, to look at images by itself."""
-    architecture = replace(made.networks.architecture, fixed=made.members[m].route is not None)
-    out = Networks(architecture)
+    out = Networks(made.networks.architecture)
     trunk = made.frozen.networks[made.frozen.numbers[m]].state_dict()
     below = {name: value for name, value in trunk.items() if not name.startswith("policy_parameters")}
     own = {name: p[m : m + 1] for name, p in made.networks.state_dict().items() if name.startswith("policy_parameters")}
-    if architecture.fixed:
-        own["routes"] = made.networks.routes[m : m + 1]
     out.load_state_dict({**below, **own})
     return out
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import miniature
-from nogs.attention.methods import METHODS
+from nogs.attention.methods import METHODS, ON_POSTERIOR
 from nogs.attention.pretrainer import Pretrainer
 from nogs.attention.store import load_network
 from nogs.attention.trainer import Trainer
@@ -84,7 +84,7 @@ def products(run):
 
 @pytest.fixture(scope="module")
 def whole(birds, tmp_path_factory):
-    """The run of all eight methods that was never stopped."""
+    """The run of all methods that was never stopped."""
     run = tmp_path_factory.mktemp("whole") / "run"
     assert main(everything(birds, run)) == 0
     return run
@@ -117,21 +117,22 @@ def test_pretraining_is_shared_and_the_frozen_parts_are_stored_once(whole):
     uniform, _ = load_network(whole / "attention" / trunks[2])
     heuristic, _ = load_network(whole / "attention" / trunks[0])
     for method in METHODS:
+        if method in ON_POSTERIOR:
+            continue
         network, about = load_network(whole / "attention" / method / "seed-0" / "best-accuracy.safetensors")
-        trunk = uniform if method in ("ram", "random") else heuristic
+        trunk = uniform if method == "ram" else heuristic
         assert about["method"] == method
         for part in ("embed_parameters", "core_parameters"):
             own, below = getattr(network, part), getattr(trunk, part)
             assert all(torch.equal(own[name], below[name]) for name in below)
-        assert network.architecture.fixed == (method in ("random", "centre-out"))
 
 
-def test_methods_that_do_not_learn_where_to_look_keep_their_locations_and_their_curve(whole):
+def test_plain_ways_to_look_have_their_locations_and_no_curve(whole):
     routes = np.load(whole / "attention" / "centre-out" / "seed-0" / "locations.npy")
     assert (routes == routes[:1, :1]).all()
     assert routes[0, 0, 0].tolist() == [8, 8]
     lines = (whole / "attention" / "random" / "seed-0" / "metrics.jsonl").read_text().splitlines()
-    assert len({json.loads(line)["validation_accuracy"] for line in lines}) == 1
+    assert len(lines) == 1
     assert len(np.unique(np.load(whole / "attention" / "random" / "seed-0" / "locations.npy"))) > 2
 
 

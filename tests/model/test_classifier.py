@@ -103,16 +103,6 @@ def test_pixels_are_counted_once():
     assert answer.pixels_read == pytest.approx(seen.mean())
 
 
-def test_network_that_follows_a_table_follows_it():
-    networks = network(fixed=True)
-    route = [5, 0, 12]
-    networks.routes.fill_(-torch.inf)
-    for step, place in enumerate(route):
-        networks.routes[0, step, place] = 0
-    answer = Model(networks, about=about()).classify(images(1)[0].numpy())
-    assert [list(place) for place in answer.locations] == GRID.pixels[route].tolist()
-
-
 def test_before_the_first_glimpse_there_is_a_guess():
     asked = model()
     guess = asked.look().answer

@@ -34,7 +34,6 @@ from nogs.report.drawing import COLOURS, UNSEEN, method_styles, observed_share
 from nogs.report.looking import step_shares
 from nogs.report.plates import mean_curves
 from nogs.report.rollouts import accuracy_by_glimpse, seen_by_glimpse, trace
-from nogs.supervision import centre_out_route, random_route
 from toy_attention import toy_sequences, toy_task
 
 GRID = Grid.spaced(image=24, glimpse=8, spacing=8)
@@ -311,19 +310,6 @@ def test_trace_is_the_forward_pass_laid_open(network):
     np.testing.assert_array_equal(again.locations[0], found.locations[2])
     forced = trace(network, images, ids, locations=found.locations[::-1].copy())
     np.testing.assert_array_equal(forced.locations, found.locations[::-1])
-
-
-@pytest.mark.parametrize("route", [random_route, centre_out_route])
-def test_policy_of_a_network_with_a_route_is_that_route(route):
-    networks = Networks(Architecture(GRID, glimpses=3, labels=4, hidden=8, fixed=True), seeds=[3])
-    table = torch.from_numpy(route(GRID, glimpses=3))
-    networks.routes[0] = table
-    task = toy_task()
-    found = trace(networks, task.images[:5], task.ids[:5])
-    for n in range(5):
-        np.testing.assert_allclose(found.policies[n], table.exp().numpy(), atol=1e-6)
-    if route is centre_out_route:
-        np.testing.assert_array_equal(found.locations, table.argmax(-1).numpy()[None].repeat(5, 0))
 
 
 def test_accuracy_and_pixels_by_glimpse_are_counted(network):

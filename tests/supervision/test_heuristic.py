@@ -12,9 +12,7 @@ from nogs.runtime.errors import InputError
 from nogs.supervision import (
     Heuristic,
     LocationDistribution,
-    centre_out_route,
     load_heuristic,
-    random_route,
     save_heuristic,
 )
 from nogs.supervision.heuristic import ImagePrior
@@ -42,17 +40,6 @@ def test_sequences_are_independent_draws_by_image_and_seed():
     some = distribution.sequences(task, ["7", "5"], glimpses=20, seed=3)
     assert (some.by_id("5") == found.by_id("5")).all()
     assert (distribution.sequences(task, ["5"], glimpses=20, seed=4).by_id("5") != found.by_id("5")).any()
-
-
-def test_routes_are_log_probabilities_of_each_step():
-    grid = toy_task().grid
-    random, fixed = random_route(grid, glimpses=3), centre_out_route(grid, glimpses=3)
-    assert np.exp(random).sum(1) == pytest.approx(1)
-    assert np.ptp(random) == 0
-    assert np.exp(fixed).sum(1).tolist() == [1, 1, 1]
-    assert grid.pixels[fixed.argmax(1)].tolist()[0] == [8, 8]
-    assert len({tuple(p) for p in grid.pixels[fixed.argmax(1)].tolist()}) == 3
-    assert np.isfinite(fixed).all()
 
 
 def test_map_is_read_back_from_its_folder_a_file_and_an_array(tmp_path):

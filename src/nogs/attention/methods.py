@@ -27,7 +27,7 @@ from nogs.supervision import Heuristic, LocationDistribution, handcrafted, load_
 
 __all__ = ["METHODS", "ON_POSTERIOR", "Inputs", "Method", "make_members", "needs_heuristic", "of_heuristic"]
 
-Method = Literal["ps-nogs+", "ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "fixed", "centre-out", "random"]
+Method = Literal["ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "ps-nogs+", "fixed", "centre-out", "random"]
 METHODS: tuple[Method, ...] = get_args(Method)
 ON_POSTERIOR = ("ps-nogs+", "fixed", "centre-out", "random")
 """Methods whose classifier is the posterior: the first learns where to look, the others are plain ways to."""

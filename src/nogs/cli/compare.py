@@ -29,7 +29,10 @@ class CompareRecipeArgs(StageArgs):
     """Arguments of `nogs compare` for a recipe."""
 
     fields_shown = ("glimpses", "attention.iterations")
-    method: tuple[str, ...] = ("ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "random", "centre-out")
+    method: tuple[str, ...] = (
+        *("ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5"),
+        *("ps-nogs+", "fixed", "centre-out", "random"),
+    )
     """Methods to train and compare; see nogs train."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds, a network each for every method."""
@@ -42,7 +45,8 @@ class CompareRecipeArgs(StageArgs):
     heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
     """Map of the heuristic; by default that of RUN/sequences or RUN/heuristic, which is made if it is not there."""
     posterior: Annotated[NameOrFile, Rare] = None
-    """Posterior to make that map with; by default RUN/posterior/posterior.safetensors."""
+    """Posterior to make that map with, and for methods whose classifier it is; by default
+    RUN/posterior/posterior.safetensors, or the recipe's published one."""
     bank: Annotated[OptionalFolder, Rare] = None
     """Bank to make it with; by default RUN/bank, and the validation images where there is none."""
     reference: str | None = None
