@@ -102,7 +102,7 @@ def test_auxiliary_attributes_of_birds_are_learned_too(tmp_path, capsys):
     torch.set_num_threads(1)
     data = miniature.cub(tmp_path / "data", per_class=12)
     text = RECIPE.replace("base: celeba-hq", "base: cub").replace("grid_last: null, annotated: 600", "annotated: 1000")
-    (tmp_path / "tiny.yaml").write_text(text.replace("token: 4,", "token: 4, stem: conv, batch: 4,"))
+    (tmp_path / "tiny.yaml").write_text(text.replace("token: 4,", "token: 4, stem: conv, attributes: true, batch: 4,"))
     arguments = places(tmp_path, data)
     arguments[arguments.index("--posterior.batch") + 1] = "5"
     assert main(["posterior", "train", *arguments]) == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nogs.data.task import Task
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.crossfit import CrossFitted, fold_task
+from nogs.posterior.crossfit import CrossFitted, fold_task, whole_task
 from nogs.posterior.imagenet import find_weights
 from nogs.posterior.inputs import training_fields, training_rows
 from nogs.posterior.network import NetworkPosterior
@@ -44,6 +44,8 @@ def train_posterior(
     network has a folder of its own in it, fold-0 and so on, and begins the stage `above` it with its own. VGG-16's
     ImageNet weights are looked for in the folder `data` first.
     """
+    if config.split == "train":
+        task = whole_task(task)
     if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
         config = config.model_copy(update={"weights": find_weights(config.weights, data)})
     fields = training_fields(config)
