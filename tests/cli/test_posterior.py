@@ -160,8 +160,13 @@ def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
         if value.is_floating_point() and not name.startswith("calibration.")
     )
     assert identity(file) == identity(own / "posterior.safetensors")
-    arguments = [*places(tmp_path, faces), "--posterior", str(file), "--split", "validation"]
-    assert main(["posterior", "evaluate", *arguments]) == 0
+    packed = tmp_path / "packed.safetensors"
+    assert main(["posterior", "publish", str(tmp_path / "run"), "--out", str(packed), "--bits", "5"]) == 0
+    assert "weights (5 bits, " in packed.with_suffix(".md").read_text()
+    assert packed.stat().st_size < file.stat().st_size
+    for one in (file, packed):
+        arguments = [*places(tmp_path, faces), "--posterior", str(one), "--split", "validation"]
+        assert main(["posterior", "evaluate", *arguments]) == 0
 
 
 def test_publishing_needs_a_run_with_a_posterior(tmp_path, capsys):
