@@ -510,11 +510,12 @@ def test_averaged_weights_are_validated_at_their_best_temperature(task):
         trainer.average.head.weight *= 20
     by_t, _ = trainer.validate()
     judge, posterior = trainer.validation, trainer.posterior()
-    logits = posterior.logits(trainer.images, judge.pixels, index=judge.rows, observed=judge.observed)
-    truth = trainer.labels[judge.rows][:, 0]
+    truth, count = trainer.labels[judge.rows][:, 0], torch.arange(T + 1).repeat_interleave(len(judge.rows))
+    where, rows = judge.pixels.repeat(T + 1, 1, 1), judge.rows.repeat(T + 1)
+    logits = posterior.logits(trainer.images, where, index=rows, observed=observed_first(count, T))
 
     def loss(factor):
-        each = torch.nn.functional.cross_entropy(factor * logits, truth, reduction="none")
+        each = torch.nn.functional.cross_entropy(factor * logits, truth.repeat(T + 1), reduction="none")
         return each.reshape(T + 1, -1).mean(1)
 
     best = torch.stack([loss(factor) for factor in torch.logspace(-1.3, 1.3, 200)]).amin(0)

@@ -11,7 +11,7 @@ from nogs.posterior.calibration import fit_inverse_temperature
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.protocol import cross_entropy
-from nogs.posterior.queries import fixed_pixels, observed_first
+from nogs.posterior.queries import fixed_pixels
 
 
 class Validation:
@@ -42,21 +42,19 @@ class Validation:
             purpose="validation",
             device=device,
         )
-        t = torch.arange(self.steps, device=device).repeat_interleave(len(rows))
-        self.rows, self.pixels = rows.repeat(self.steps), where.repeat(self.steps, 1, 1)
-        self.observed = observed_first(t, glimpses)
+        self.rows, self.pixels = rows, where
 
     def __call__(
         self, posterior: NetworkPosterior, images: UInt8[Tensor, "N H W 3"], labels: Int[Tensor, "N V"]
     ) -> tuple[Float[Tensor, " T1"], float]:
         """Judge a posterior without temperatures on the images of the task."""
-        truth, head = labels[self.rows], posterior.architecture.head
-        logits = posterior.logits(images, self.pixels, index=self.rows, observed=self.observed)
-        scale = None
-        if self.calibrated:
-            each = zip(logits.chunk(self.steps), truth.chunk(self.steps))
-            found = torch.stack([fit_inverse_temperature(some, true, head=head) for some, true in each])
-            scale = found.repeat_interleave(len(self.rows) // self.steps, 0)
-        answers = head.log_probabilities(logits, scale)
+        truth, head, found = labels[self.rows], posterior.architecture.head, []
+        for t in range(self.steps):
+            logits = posterior.logits(images, self.pixels[:, :t], index=self.rows)
+            scale = None
+            if self.calibrated:
+                scale = fit_inverse_temperature(logits, truth, head=head).expand(len(logits), -1)
+            found.append(head.log_probabilities(logits, scale))
+        answers = torch.stack(found)
         right = (answers.argmax(-1) == truth).float().mean().item()
-        return cross_entropy(answers, truth).reshape(self.steps, -1).mean(1), right
+        return cross_entropy(answers, truth.expand(self.steps, *truth.shape)).mean((1, 2)), right
