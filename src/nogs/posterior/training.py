@@ -22,9 +22,16 @@ from nogs.runtime.fields import dotted
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
 
-__all__ = ["FILE", "Trainer", "train_posterior"]
+__all__ = ["FILE", "Trainer", "train_posterior", "with_weights"]
 
 FILE = "posterior.safetensors"
+
+
+def with_weights(config: PosteriorConfig, data: Path | None) -> PosteriorConfig:
+    """The same, with the file of VGG-16's ImageNet weights in the folder `data` where it asks for them."""
+    if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
+        return config.model_copy(update={"weights": find_weights(config.weights, data)})
+    return config
 
 
 def train_posterior(
@@ -46,8 +53,7 @@ def train_posterior(
     """
     if config.split == "train":
         task = whole_task(task)
-    if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
-        config = config.model_copy(update={"weights": find_weights(config.weights, data)})
+    config = with_weights(config, data)
     fields = training_fields(config)
     mark = fingerprint(fields, task.fingerprint, glimpses, seed)
     named = dotted({"posterior": fields, "glimpses": glimpses, "seed": seed, "data": task.fingerprint})
