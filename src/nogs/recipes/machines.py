@@ -71,7 +71,7 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
         pick("posterior.learning_rate", 1e-3 if pick.given.get("posterior.kind") == "cnn" else 4e-3, network)
     else:
         batch = _batch(pick, seen, most=64, why="features take most of the time, and few pictures need few at once")
-        iterations = _iterations(pick, seen, min(max(1000, 40 * seen.training // batch), 3000))
+        iterations = _iterations(pick, seen, min(max(1000, 60 * seen.training // batch), 4000))
         token = pick("posterior.token", glimpse, "one token a glimpse")
         network = "ImageNet's features as they are, and a small network on top"
         _stem(pick, features, layers=7, scale=_scale(token, 4), why=network)
@@ -82,7 +82,7 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("posterior.layers", 3, network)
     pick("posterior.heads", 4, network)
     pick("posterior.warmup", iterations // 20, "a twentieth of the iterations")
-    _validations(pick, iterations, number=20)
+    _validations(pick, iterations, number=20 if features is None else 10)
     generator = pick("bank.generator", "training-images", "a generator wants a GPU; --bank.generator trained makes one")
     trained = generator == "trained"
     count = pick("bank.count", 4_000 if trained else 10_000, "a core makes so many in a few minutes")
