@@ -3,6 +3,7 @@
 import os
 
 import hypothesis
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -18,6 +19,13 @@ CHECKED = [
     "nogs.attention.stacked",
 ]
 install_import_hook(CHECKED, "beartype.beartype")
+
+
+@pytest.fixture(autouse=True)
+def no_download(monkeypatch):
+    """No test fetches ImageNet's weights, though a machine may reach them."""
+    monkeypatch.setattr("nogs.posterior.imagenet.reachable", lambda *_, **__: False)
+
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
     torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from nogs.cli import main
 from nogs.data import load_task
 from nogs.design.baselines import others
 from nogs.posterior.network import Architecture, NetworkPosterior
-from nogs.posterior.store import halved, load_posterior, save_posterior
+from nogs.posterior.store import load_posterior, save_posterior, smaller
 from nogs.recipes import recipe as read_recipe
 from nogs.runtime.files import read_json, write_sealed
 from nogs.runtime.streams import key, uniform
@@ -143,7 +143,7 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
     assert main([*score, "--judge", str(place / "maker.safetensors"), "--own"]) == 0
     tensors, metadata = load_tensors(place / "maker.safetensors")
     copy = tmp_path / "published.safetensors"
-    save_tensors(copy, halved(tensors), {**metadata, "about": {}})
+    save_tensors(copy, smaller(tensors), {**metadata, "about": {}})
     assert main([*score, "--judge", str(copy)]) == 2
     assert "published.safetensors made the sequences 'ours' itself" in capsys.readouterr().err
 

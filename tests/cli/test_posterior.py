@@ -102,7 +102,7 @@ def test_auxiliary_attributes_of_birds_are_learned_too(tmp_path, capsys):
     torch.set_num_threads(1)
     data = miniature.cub(tmp_path / "data", per_class=12)
     text = RECIPE.replace("base: celeba-hq", "base: cub").replace("grid_last: null, annotated: 600", "annotated: 1000")
-    (tmp_path / "tiny.yaml").write_text(text.replace("token: 4,", "token: 4, stem: conv, batch: 4,"))
+    (tmp_path / "tiny.yaml").write_text(text.replace("token: 4,", "token: 4, stem: conv, attributes: true, batch: 4,"))
     arguments = places(tmp_path, data)
     arguments[arguments.index("--posterior.batch") + 1] = "5"
     assert main(["posterior", "train", *arguments]) == 0
@@ -160,8 +160,13 @@ def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
         if value.is_floating_point() and not name.startswith("calibration.")
     )
     assert identity(file) == identity(own / "posterior.safetensors")
-    arguments = [*places(tmp_path, faces), "--posterior", str(file), "--split", "validation"]
-    assert main(["posterior", "evaluate", *arguments]) == 0
+    packed = tmp_path / "packed.safetensors"
+    assert main(["posterior", "publish", str(tmp_path / "run"), "--out", str(packed), "--bits", "5"]) == 0
+    assert "weights (5 bits, " in packed.with_suffix(".md").read_text()
+    assert packed.stat().st_size < file.stat().st_size
+    for one in (file, packed):
+        arguments = [*places(tmp_path, faces), "--posterior", str(one), "--split", "validation"]
+        assert main(["posterior", "evaluate", *arguments]) == 0
 
 
 def test_publishing_needs_a_run_with_a_posterior(tmp_path, capsys):

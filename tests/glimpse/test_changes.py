@@ -11,8 +11,8 @@ from nogs.glimpse.changes import Changes, changed, draw_changes
 
 IMAGES = torch.randint(256, (3, 11, 14, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 INDEX, FLIP = torch.tensor([2, 0, 2, 1]), torch.tensor([False, True, True, False])
-LARGEST = {"zoom": 0.3, "turn": 40.0, "move": 3.0, "colour": 0.4}
-NOTHING = dict.fromkeys(LARGEST, 0.0)
+LARGEST = {"zoom": (0.1, 0.4), "turn": 40.0, "move": 3.0, "colour": 0.4, "contrast": 0.3}
+NOTHING = {name: (0.0, 0.0) if name == "zoom" else 0.0 for name in LARGEST}
 
 
 def drawn(number=4, **largest):
@@ -30,11 +30,17 @@ def slowly(image, flip, changes, b, row, column):
     for i in range(height):
         for j in range(width):
             value += max(0, 1 - abs(r - i)) * max(0, 1 - abs(c - j)) * image[i, j].astype(float)
-    return np.clip(np.rint(value * changes.gain[b].numpy()), 0, 255)
+    value *= changes.gain[b].numpy()
+    if changes.tone is not None:
+        contrast, saturation, lighter = changes.tone[b].tolist()
+        value = contrast * (value - 115) + 115 + lighter
+        value = value.mean() + saturation * (value - value.mean())
+    return np.clip(np.rint(value), 0, 255)
 
 
-def test_whole_images_are_changed_as_pixel_by_pixel():
-    changes = drawn(**LARGEST)
+@pytest.mark.parametrize("contrast", [0.0, 0.3])
+def test_whole_images_are_changed_as_pixel_by_pixel(contrast):
+    changes = drawn(**(LARGEST | {"contrast": contrast}))
     found = changed(IMAGES, changes, index=INDEX, flip=FLIP).numpy().astype(int)
     for b in range(len(INDEX)):
         for row in range(11):
@@ -67,13 +73,18 @@ def test_each_part_is_drawn_up_to_its_largest(part):
         "move": changes.move,
         "colour": changes.gain - 1,
     }
+    if changes.tone is not None:
+        found["contrast"] = torch.cat([changes.tone[:, :2] - 1, changes.tone[:, 2:] / 255 * 4], 1)
+    assert (changes.tone is None) == (part != "contrast")
     for name, values in found.items():
-        largest = LARGEST[name] if name == part else 1e-4
-        assert values.abs().max() <= largest * 1.001
+        bound = LARGEST[name] if name == part else 1e-4
+        smaller, larger = bound if isinstance(bound, tuple) else (bound, bound)
+        assert values.min() >= -1.001 * smaller
+        assert values.max() <= 1.001 * larger
         if name == part:
-            assert values.max() > 0.95 * largest
-            assert values.min() < -0.95 * largest
-            assert abs(values.mean()) < 0.1 * largest
+            assert values.max() > 0.95 * larger
+            assert values.min() < -0.95 * smaller
+            assert abs(values.mean() - (larger - smaller) / 2) < 0.1 * larger
 
 
 def test_a_change_depends_on_its_counter_alone():

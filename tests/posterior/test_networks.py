@@ -1,5 +1,7 @@
+import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from PIL import Image
 
 from nogs.data.task import LabelSpace
 from nogs.glimpse import Grid, cut, mask
+from nogs.posterior import imagenet
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.imagenet import MEAN, STD
 from nogs.posterior.labels import Head
@@ -351,6 +354,7 @@ GRAPH = """
 import torch
 from nogs.data.task import LabelSpace
 from nogs.glimpse import Grid
+from nogs.posterior import imagenet
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.labels import Head
 from nogs.posterior.network import Architecture
@@ -380,3 +384,23 @@ def test_networks_are_one_graph_for_the_compiler():
     # a process of its own: the run-time checks of shapes in tests are not for the compiler
     run = subprocess.run([sys.executable, "-c", GRAPH], capture_output=True, text=True, check=False)
     assert run.stdout == "one graph\n", run.stderr[-2000:]
+
+
+def test_a_server_that_does_not_answer_is_given_up_soon(monkeypatch):
+    monkeypatch.undo()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/file"
+        began = time.monotonic()
+        assert not imagenet.reachable(address, seconds=0.3)
+        assert time.monotonic() - began < 2
+    assert not imagenet.reachable("http://127.0.0.1:9/file", seconds=2)
+
+
+def test_stored_weights_are_found_without_a_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    assert not imagenet.obtain(tmp_path)[0]
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "hub" / "checkpoints" / "vgg16-397923af.pth").touch()
+    there, line = imagenet.obtain(tmp_path)
+    assert there
+    assert line.startswith("The posterior starts from ImageNet's features (vgg16 of torchvision)")

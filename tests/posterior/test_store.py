@@ -12,6 +12,7 @@ from nogs.posterior import store
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.labels import Head
 from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.rounding import pack, unpack
 from nogs.posterior.store import about_posterior, load_posterior, save_posterior
 from nogs.runtime.errors import InputError
 from nogs.runtime.tensors import load_tensors, save_tensors
@@ -52,11 +53,76 @@ def test_loaded_posterior_answers_as_the_saved_one(task, tmp_path, name):
 def test_half_precision_file_is_half_as_large_and_nearly_the_same(task, tmp_path):
     posterior = made(task)
     save_posterior(tmp_path / "whole.safetensors", posterior, task=task)
-    save_posterior(tmp_path / "half.safetensors", posterior, task=task, half=True)
+    save_posterior(tmp_path / "half.safetensors", posterior, task=task, bits=16)
     sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "half")]
     assert sizes[1] < 0.65 * sizes[0]
     loaded = load_posterior(tmp_path / "half.safetensors", task=task)
     torch.testing.assert_close(answers(loaded, task), answers(posterior, task), rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("bits", [4, 5, 8])
+def test_packed_weights_are_those_that_a_slow_reader_finds(bits):
+    torch.manual_seed(0)
+    weights = torch.randn(3, 25, 3, 1) * torch.tensor([1.0, 1e-3, 0.0])[:, None, None, None]
+    codes, scales = pack(weights, bits)
+    found = unpack(codes, scales, weights.shape)
+    for row in range(3):
+        stream = "".join(format(byte, "08b")[::-1] for byte in codes[row].tolist())
+        for place in range(75):
+            code = int(stream[place * bits : (place + 1) * bits][::-1], 2) - 2 ** (bits - 1)
+            assert found[row].flatten()[place] == code * float(scales[row, place // 64])
+    assert codes.shape == (3, -(-75 * bits // 8))
+
+
+@pytest.mark.parametrize(("bits", "most"), [(8, 0.007), (5, 0.055), (4, 0.11)])
+def test_packing_loses_little_and_never_more_than_plain_rounding(bits, most):
+    torch.manual_seed(0)
+    weights = torch.randn(40, 256)
+    found = unpack(*pack(weights, bits), weights.shape)
+    top = 2 ** (bits - 1) - 1
+    step = weights.reshape(40, 4, 64).abs().amax(-1, keepdim=True) / top
+    plain = ((weights.reshape(40, 4, 64) / step).round() * step).reshape(40, 256)
+    lost = [(one - weights).square().mean().sqrt().item() for one in (found, plain)]
+    assert lost[0] <= 1.01 * lost[1]  # scales are in float16
+    assert lost[0] < most
+
+
+@pytest.mark.parametrize(("bits", "most"), [(8, 0.002), (5, 0.03)])
+def test_packed_posterior_is_small_and_answers_nearly_the_same(task, tmp_path, bits, most):
+    config = PosteriorConfig(width=128, layers=2, heads=2, stem="conv")
+    architecture = Architecture(config, task.grid, 3, Head(task.space))
+    posterior, path = NetworkPosterior(architecture.build(seed=1), architecture), tmp_path / "p.safetensors"
+    save_posterior(path, posterior, task=task, bits=bits)
+    number = sum(value.numel() for value in posterior.network.parameters())
+    assert path.stat().st_size < 1.2 * number * bits / 8
+    loaded, before = answers(load_posterior(path, task=task), task), answers(posterior, task)
+    assert not torch.equal(loaded, before)
+    assert (before.exp() * (before - loaded)).sum(-1).mean() < most
+    tensors, header = load_tensors(path)
+    save_tensors(tmp_path / "again.safetensors", store.smaller(tensors, bits), header)
+    assert torch.equal(answers(load_posterior(tmp_path / "again.safetensors", task=task), task), loaded)
+
+
+@pytest.mark.parametrize("damage", ["shape", "type", "scales", "missing"])
+def test_packed_weights_that_fit_no_network_are_refused(task, tmp_path, damage):
+    config = PosteriorConfig(width=128, layers=1, heads=2)
+    architecture = Architecture(config, task.grid, 3, Head(task.space))
+    path = tmp_path / "p.safetensors"
+    save_posterior(path, NetworkPosterior(architecture.build(), architecture), task=task, bits=5)
+    tensors, header = load_tensors(path)
+    name = "blocks.0.out.weight"
+    match damage:
+        case "shape":
+            tensors[f"{name}.codes"] = tensors[f"{name}.codes"][:, :-1]
+        case "type":
+            tensors[f"{name}.codes"] = tensors[f"{name}.codes"].float()
+        case "scales":
+            tensors[f"{name}.scales"] = tensors[f"{name}.scales"] * torch.nan
+        case "missing":
+            del tensors[f"{name}.scales"]
+    save_tensors(path, tensors, header)
+    with pytest.raises(InputError, match=re.escape(str(path))):
+        load_posterior(path)
 
 
 def test_posterior_of_another_task_is_refused(task, tmp_path):

@@ -11,9 +11,18 @@ from nogs.data.augment import AugmentConfig
 from nogs.glimpse import Grid
 from nogs.glimpse.changes import changed
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.queries import fixed_pixels, observed_first, random_pixels, strata, with_overlaps
+from nogs.posterior.crossfit import whole_task
+from nogs.posterior.labels import Head
+from nogs.posterior.queries import (
+    central_pixels,
+    fixed_pixels,
+    observed_first,
+    random_pixels,
+    strata,
+    with_overlaps,
+)
 from nogs.posterior.schedule import learning_rate, make_optimizer
-from nogs.posterior.store import load_posterior
+from nogs.posterior.store import load_posterior, trained_elsewhere
 from nogs.posterior.training import Trainer, train_posterior
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
@@ -120,9 +129,10 @@ def test_same_training_gives_the_same_bytes_however_long_it_takes(task, tmp_path
     assert times[1] >= times[0] + 0.2
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypatch, optimizer):
-    config = QUICK.model_copy(update={"dropout": 0.2, "weight_decay": 0.1, "clip": 1.0, "optimizer": optimizer})
+@pytest.mark.parametrize(("optimizer", "average"), [("adam", 0.0), ("muon", 0.9)])
+def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypatch, optimizer, average):
+    fields = {"dropout": 0.2, "weight_decay": 0.1, "clip": 1.0, "optimizer": optimizer, "average": average}
+    config = QUICK.model_copy(update={**fields, "smoothing": average / 9, "spread": 0.2 if average else None})
     trained(task, config, tmp_path / "whole")
     step = Trainer.step
 
@@ -476,3 +486,111 @@ def test_changed_images_teach_otherwise_and_repeat(task):
             trainer.step()
         losses.append(trainer.total.item())
     assert losses[1] == losses[2] != losses[0]
+
+
+def test_average_of_the_weights_is_what_is_validated_and_kept(task, tmp_path):
+    config = QUICK.model_copy(update={"average": 0.6, "iterations": 40, "validate_every": 40})
+    trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
+    expected = {name: value.clone() for name, value in trainer.network.state_dict().items()}
+    trainer.network.train()
+    for done in range(40):
+        trainer.step()
+        decay = min(0.6, done / (done + 10))
+        for name, value in trainer.network.state_dict().items():
+            expected[name] = decay * expected[name] + (1 - decay) * value
+    assert not torch.allclose(trainer.network.head.weight, expected["head.weight"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(dict(trainer.posterior().network.state_dict()), expected)
+    found = trained(task, config, tmp_path).network.state_dict()
+    torch.testing.assert_close(dict(found), expected)
+
+
+def test_averaged_weights_are_validated_at_their_best_temperature(task):
+    trainer = Trainer(task, config=QUICK.model_copy(update={"average": 0.5}), glimpses=T, seed=0, device=CPU)
+    with torch.no_grad():
+        trainer.average.head.weight *= 20
+    by_t, _ = trainer.validate()
+    judge, posterior = trainer.validation, trainer.posterior()
+    truth, count = trainer.labels[judge.rows][:, 0], torch.arange(T + 1).repeat_interleave(len(judge.rows))
+    where, rows = judge.pixels.repeat(T + 1, 1, 1), judge.rows.repeat(T + 1)
+    logits = posterior.logits(trainer.images, where, index=rows, observed=observed_first(count, T))
+
+    def loss(factor):
+        each = torch.nn.functional.cross_entropy(factor * logits, truth.repeat(T + 1), reduction="none")
+        return each.reshape(T + 1, -1).mean(1)
+
+    best = torch.stack([loss(factor) for factor in torch.logspace(-1.3, 1.3, 200)]).amin(0)
+    torch.testing.assert_close(by_t, best, rtol=0, atol=2e-3)
+    assert by_t.mean() < loss(1.0).mean() - 0.1
+
+
+@pytest.mark.parametrize("kind", ["categorical", "bernoulli"])
+def test_smoothed_labels_are_learned_as_torch_does(world, kind):
+    head = Head.of(world.task(kind=kind))
+    torch.manual_seed(0)
+    logits = torch.randn(5, 3)
+    if kind == "categorical":
+        labels = torch.tensor([0, 2, 1, 1, 0])
+        expected = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=0.1, reduction="none")
+        labels = labels[:, None]
+    else:
+        labels = torch.randint(2, (5, 3))
+        soft = 0.9 * labels + 0.05
+        expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, soft, reduction="none").mean(1)
+    torch.testing.assert_close(head.losses(logits, labels, None, smoothing=0.1), expected)
+
+
+def test_smoothing_and_spread_change_the_training(task):
+    losses = set()
+    for fields in ({}, {"smoothing": 0.2}, {"spread": 0.2}):
+        trainer = Trainer(task, config=QUICK.model_copy(update=fields), glimpses=T, seed=0, device=CPU)
+        trainer.step()
+        losses.add(trainer.total.item())
+    assert len(losses) == 3
+
+
+def test_central_locations_are_gaussian_around_the_centre():
+    grid = Grid.cub()
+    drawn = central_pixels(streams.key(0, "x"), torch.arange(40_000), grid=grid, spread=0.1).double()
+    assert drawn.mean(0).tolist() == pytest.approx([48, 48], abs=0.3)
+    assert drawn.std(0).tolist() == pytest.approx([12.8, 12.8], abs=0.2)
+    assert torch.corrcoef(drawn.T)[0, 1].abs() < 0.02
+    within = ((drawn[:, 0] - 48).abs() <= 12.5).double().mean()
+    assert within == pytest.approx(0.671, abs=0.02)
+    wide = central_pixels(streams.key(0, "x"), torch.arange(40_000), grid=grid, spread=5.0)
+    assert (wide.amin(0).tolist(), wide.amax(0).tolist()) == ([0, 0], [96, 96])
+
+
+def test_first_layers_of_a_loaded_stem_keep_their_weights(task, tmp_path):
+    from torchvision.models import vgg
+
+    state = vgg.make_layers(vgg.cfgs["D"])[:7].state_dict()
+    weights = {f"features.{name}": value.clone() for name, value in state.items()}
+    save_tensors(tmp_path / "vgg.safetensors", weights)
+    fields = {"stem": "vgg", "stem_layers": 3, "frozen": 2, "weights": str(tmp_path / "vgg.safetensors"), "batch": 4}
+    trainer = Trainer(task, config=QUICK.model_copy(update=fields), glimpses=T, seed=0, device=CPU)
+    trainer.step()
+    now = trainer.network.stem.features.state_dict()
+    moved = {name for name, value in state.items() if not torch.equal(now[name], value)}
+    assert moved == {"5.weight", "5.bias"}
+
+
+def test_all_training_images_can_train_it_and_it_then_fits_no_annotation(task, tmp_path):
+    whole = whole_task(task)
+    config = QUICK.model_copy(update={"batch": 100, "split": "train", "iterations": 2})
+    trainer = Trainer(whole, config=config, glimpses=T, seed=0, device=CPU)
+    assert set(trainer.training.tolist()) == set(task.rows("train").tolist()) > set(task.rows("posterior").tolist())
+    trained(task, config, tmp_path)
+    assert "images of the split 'train'" in read_json(tmp_path / "evaluation.json")["trained_on"]
+    assert trained_elsewhere(tmp_path / "posterior.safetensors", task) == [whole.fingerprint]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"spread": 0.2, "locations": "grid"}, "locations must be anywhere"),
+        ({"split": "train", "folds": 2}, "can't be had with folds"),
+    ],
+)
+def test_fields_that_exclude_each_other_are_refused(fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        PosteriorConfig(**fields)

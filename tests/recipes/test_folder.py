@@ -5,8 +5,11 @@ from PIL import Image
 import miniature
 from nogs.bank.generators.networks import Flow
 from nogs.data.folder import LEAST, Survey, survey
+from nogs.posterior.imagenet import weights_file
+from nogs.posterior.stems import make_stem
 from nogs.recipes import recipe
 from nogs.recipes.folder import CHOSEN, chosen
+from nogs.recipes.folder import choose as choose_for
 from nogs.runtime.errors import InputError
 
 GIB = 1 << 30
@@ -18,10 +21,9 @@ def pictures(number=3_000, side=300, classes=10, training=0.7):
     return Survey(number, counts, int(training * number), ((side + 40, side),) * 5, 5)
 
 
-def choose(seen, gpu_bytes=None, **given):
-    found, choices = chosen(
-        recipe("folder"), seen, gpu_bytes=gpu_bytes, given={name.replace("__", "."): v for name, v in given.items()}
-    )
+def choose(seen, gpu_bytes=None, features=None, **given):
+    fields = {name.replace("__", "."): value for name, value in given.items()}
+    found, choices = chosen(recipe("folder"), seen, gpu_bytes=gpu_bytes, given=fields, features=features)
     return found, {choice.field: choice for choice in choices}
 
 
@@ -228,5 +230,51 @@ def test_a_survey_of_too_few_pictures_is_refused(tmp_path):
 
 
 def test_the_fields_that_help_calls_chosen_are_those_that_are():
-    made = {field for gpu in (None, 80 * GIB) for n in (1_000, 30_000) for field in choose(pictures(n), gpu)[1]}
+    made = {
+        field
+        for gpu in (None, 80 * GIB)
+        for number in (1_000, 30_000)
+        for features in (None, "imagenet")
+        for field in choose(pictures(number), gpu, features)[1]
+    }
     assert {field for field in made if not field.startswith("bank.trained.")} == CHOSEN
+
+
+@pytest.mark.parametrize("gpu_bytes", [None, 80 * GIB])
+@pytest.mark.parametrize("side", [20, 50, 64, 100, 300])
+def test_posterior_with_features_can_be_built_for_pictures_of_any_size(gpu_bytes, side):
+    found, _ = choose(pictures(side=side), gpu_bytes, "imagenet")
+    assert (found.posterior.stem, found.posterior.weights) == ("vgg", "imagenet")
+    assert found.posterior.pretrained_rate < 1
+    make_stem(found.posterior, glimpse=found.data.glimpse)  # refuses what does not divide
+    odd, _ = choose(pictures(side=side), gpu_bytes, "imagenet", data__glimpse=7)
+    make_stem(odd.posterior, glimpse=7)
+
+
+def test_pictures_alone_train_a_posterior_without_features():
+    found, choices = choose(pictures())
+    assert (found.posterior.stem, found.posterior.weights) == ("conv", "none")
+    assert "posterior.weights" not in choices
+
+
+@pytest.mark.parametrize(
+    ("flags", "stem"),
+    [({}, "vgg"), ({"posterior.weights": "none"}, "conv"), ({"posterior.stem": "linear"}, "linear")],
+)
+def test_features_of_the_data_folder_are_used_and_named(tmp_path, flags, stem):
+    data = miniature.folder(tmp_path / "data", classes=("cat", "dog"), per_class=30)
+    (data / weights_file()).touch()
+    found, lines = choose_for(recipe("folder"), data, flags, device="cpu")
+    assert found.posterior.stem == stem
+    told = [line for line in lines if "ImageNet" in line and "starts" in line]
+    assert len(told) == (stem == "vgg")
+    assert not told or str(data / weights_file()) in told[0]
+    assert found.posterior.weights == ("imagenet" if stem == "vgg" else "none")
+
+
+def test_features_that_can_not_be_had_are_asked_for_once_and_briefly(tmp_path, monkeypatch):
+    data = miniature.folder(tmp_path / "data", classes=("cat", "dog"), per_class=30)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    found, lines = choose_for(recipe("folder"), data, {}, device="cpu")
+    assert found.posterior.stem == "conv"
+    assert [line for line in lines if line.startswith("The posterior is trained from scratch: torchvision has no")]

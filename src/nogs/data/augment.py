@@ -22,12 +22,16 @@ class AugmentConfig(BaseModel):
 
     zoom: float = Field(0.0, ge=0, lt=1)
     """Relative change of size."""
+    zoom_in: float | None = Field(None, ge=0, le=4)
+    """Largest relative enlargement, where it is another than `zoom`: an object is seldom farther away than it is."""
     turn: float = Field(0.0, ge=0, le=180)
     """Degrees of rotation."""
     move: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Shift in px."""
     colour: float = Field(0.0, ge=0, lt=1)
     """Relative change of each channel's brightness."""
+    contrast: float = Field(0.0, ge=0, lt=1)
+    """Relative change of contrast and of saturation; the whole gets lighter or darker by a quarter of it."""
 
     def draw(self, key: int, counter: Int64[Tensor, " B"]) -> Changes | None:
         """The change that each counter draws from the stream `key`; None where nothing changes."""
@@ -35,4 +39,12 @@ class AugmentConfig(BaseModel):
 
         if not any(self.model_dump().values()):
             return None
-        return draw_changes(key, counter, zoom=self.zoom, turn=self.turn, move=self.move, colour=self.colour)
+        return draw_changes(
+            key,
+            counter,
+            zoom=(self.zoom, self.zoom if self.zoom_in is None else self.zoom_in),
+            turn=self.turn,
+            move=self.move,
+            colour=self.colour,
+            contrast=self.contrast,
+        )

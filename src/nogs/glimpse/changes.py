@@ -13,32 +13,52 @@ from nogs.runtime import streams
 
 __all__ = ["Changes", "changed", "draw_changes"]
 
+_GREY = 115.0  # ImageNet's mean, around which contrast changes
+
 
 @dataclass(frozen=True)
 class Changes:
-    """One change for each of B images: where a pixel of the changed image is read (from the centre), and its gain."""
+    """One change for each of B images: where a pixel of the changed image is read (from the centre), its gain, and its
+    tone: factors of contrast and saturation, and what is added to all."""
 
     turn: Float[Tensor, "B 2 2"]
     move: Float[Tensor, "B 2"]
     gain: Float[Tensor, "B 3"]
+    tone: Float[Tensor, "B 3"] | None = None
 
     def __getitem__(self, rows: slice | Tensor) -> Changes:
         """The changes of some of the images."""
-        return Changes(self.turn[rows], self.move[rows], self.gain[rows])
+        tone = None if self.tone is None else self.tone[rows]
+        return Changes(self.turn[rows], self.move[rows], self.gain[rows], tone)
 
 
 def draw_changes(
-    key: int, counter: Int64[Tensor, " B"], *, zoom: float, turn: float, move: float, colour: float
+    key: int,
+    counter: Int64[Tensor, " B"],
+    *,
+    zoom: tuple[float, float],
+    turn: float,
+    move: float,
+    colour: float,
+    contrast: float = 0.0,
 ) -> Changes:
     """The change that each counter draws from the stream `key`, each part uniform up to its largest.
 
-    `zoom` and `colour` (of each channel's brightness) are relative, `turn` is in degrees, `move` in px.
+    `zoom` (how much smaller and larger), `colour` (of each channel's brightness) and `contrast` (of contrast and
+    saturation) are relative, `turn` is in degrees, `move` in px.
     """
     drawn = 2 * streams.uniform(key, 8 * counter[:, None] + torch.arange(7, device=counter.device)) - 1
-    scale, angle = 1 / (1 + zoom * drawn[:, 0]), math.radians(turn) * drawn[:, 1]
+    smaller, larger = zoom
+    scale = 1 / (1 + (larger - smaller) / 2 + (larger + smaller) / 2 * drawn[:, 0])
+    angle = math.radians(turn) * drawn[:, 1]
     cosine, sine = scale * angle.cos(), scale * angle.sin()
     matrix = torch.stack([torch.stack([cosine, -sine], -1), torch.stack([sine, cosine], -1)], -2)
-    return Changes(matrix, move * drawn[:, 2:4], 1 + colour * drawn[:, 4:7])
+    tone = None
+    if contrast:
+        places = 3 * counter[:, None] + torch.arange(3, device=counter.device)
+        more = 2 * streams.uniform(streams.key(key, "tone"), places) - 1
+        tone = torch.cat([1 + contrast * more[:, :2], 255 / 4 * contrast * more[:, 2:]], 1)
+    return Changes(matrix, move * drawn[:, 2:4], 1 + colour * drawn[:, 4:7], tone)
 
 
 def changed(
@@ -80,4 +100,8 @@ def changed(
     upper = torch.lerp(images[which, top, left].float(), images[which, top, beside].float(), along)
     lower = torch.lerp(images[which, below, left].float(), images[which, below, beside].float(), along)
     shown = torch.lerp(upper, lower, across) * changes.gain.view(len(index), *(1,) * (len(shape) - 1), 3)
+    if changes.tone is not None:
+        contrast, saturation, more = (part.view(*spread, 1) for part in changes.tone.unbind(1))
+        grey = shown.mean(-1, keepdim=True)
+        shown = (grey - _GREY + saturation * (shown - grey)) * contrast + _GREY + more
     return shown.round().clamp(0, 255).byte()

@@ -59,7 +59,7 @@ def save_network(
     task: Task,
     about: Mapping[str, Mapping[str, Any]],
     trained: Mapping[str, Any],
-    half: bool = False,
+    bits: int | None = None,
 ) -> None:
     """Write a network; `about` has its task, labels and scores for each attribute ("": none), `trained` is the
     posterior's own."""
@@ -73,7 +73,7 @@ def save_network(
         "about": {name: dict(value) for name, value in about.items()},
     }
     core = NetworkPosterior(network.core, posterior.architecture, inverse_temperature=posterior.inverse_temperature)
-    save_posterior(path, core, task=task, about=trained, half=half, looks=(tensors, said))
+    save_posterior(path, core, task=task, about=trained, bits=bits, looks=(tensors, said))
 
 
 def save_view(path: Path, network: str, *, attribute: str) -> None:

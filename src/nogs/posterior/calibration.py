@@ -14,7 +14,7 @@ from torch import Tensor
 from nogs.posterior.labels import Head
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.protocol import cross_entropy
-from nogs.posterior.queries import fixed_pixels, observed_first
+from nogs.posterior.queries import fixed_pixels
 
 RANGE = (0.05, 20.0)
 """Smallest and largest inverse temperature."""
@@ -46,8 +46,7 @@ def fit_temperatures(
     )
     which = rows.repeat(draws)
     for t in range(glimpses + 1):
-        observed = observed_first(torch.full_like(which, t), glimpses)
-        logits = posterior.logits(images, where, index=which, observed=observed)
+        logits = posterior.logits(images, where[:, :t], index=which)
         table[t] = fit_inverse_temperature(logits, labels[which], head=head)
     return table
 

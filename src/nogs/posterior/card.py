@@ -1,4 +1,4 @@
-"""A posterior to pass on: a float16 copy of its file, and a card of what it is, what it scores and how it came."""
+"""A posterior to pass on: a smaller copy of its file, and a card of what it is, what it scores and how it came."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nogs.posterior.store import about_posterior, find_posterior, halved
+from nogs.posterior.store import about_posterior, find_posterior, smaller
 from nogs.runtime.digests import DONE
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
@@ -18,8 +18,10 @@ Fields = Mapping[str, Any]
 _FILES = ("weights", "teacher", "start")  # fields that name a file, of which others are told the name alone
 
 
-def publish(source: str | Path, path: Path, *, fields: Fields, defaults: Fields, notes: str = "") -> None:
-    """Write `source` (a file or a published name) to `path` with float16 weights, and a card beside it (.md).
+def publish(
+    source: str | Path, path: Path, *, fields: Fields, defaults: Fields, notes: str = "", bits: int = 16
+) -> None:
+    """Write `source` (a file or a published name) to `path` with so many bits a weight, and a card beside it (.md).
 
     `fields` are those of its run's recipe; the card's command states where they differ from `defaults`, those of the
     recipe that it names.
@@ -29,10 +31,11 @@ def publish(source: str | Path, path: Path, *, fields: Fields, defaults: Fields,
     about, found = about_posterior(source), find_posterior(source)  # which refuses what is no posterior
     tensors, metadata = load_tensors(found)
     about["config"] |= {name: Path(about["config"][name]).name for name in _FILES if about["config"].get(name)}
-    save_tensors(path, halved(tensors), {**metadata, "about": about})
+    save_tensors(path, smaller(tensors, bits), {**metadata, "about": about})
     done = found.with_name(DONE)
     seconds = read_json(done).get("training_seconds") if done.is_file() else None
-    text = _card(path, metadata, about, _flags(about, fields, defaults), notes, seconds=seconds)
+    kind = "float16" if bits == 16 else f"{bits} bits"
+    text = _card(path, metadata, about, _flags(about, fields, defaults), notes, seconds=seconds, kind=kind)
     write_text(path.with_suffix(".md"), text)
 
 
@@ -53,7 +56,14 @@ def _flags(about: dict[str, Any], fields: Fields, defaults: Fields) -> str:
 
 
 def _card(
-    path: Path, metadata: dict[str, Any], about: dict[str, Any], flags: str, notes: str, *, seconds: float | None
+    path: Path,
+    metadata: dict[str, Any],
+    about: dict[str, Any],
+    flags: str,
+    notes: str,
+    *,
+    seconds: float | None,
+    kind: str,
 ) -> str:
     architecture, took = metadata["architecture"], "" if seconds is None else f"{seconds:.0f} s "
     kinds = {"tokens": "transformer over glimpse tokens", "cnn": "masked CNN"}
@@ -64,7 +74,7 @@ def _card(
         f"# Posterior {path.stem}",
         "",
         f"What glimpses say about the labels of the task `{about['task']}`: {what} "
-        f"{about['parameters']:,} weights (float16, {path.stat().st_size / 2**20:.1f} MiB), for up to "
+        f"{about['parameters']:,} weights ({kind}, {path.stat().st_size / 2**20:.1f} MiB), for up to "
         f"{architecture['glimpses']} glimpses of {architecture['grid']['glimpse']} px.",
         "",
         f"- Trained on {about['trained_on']}, seed {about['seed']}, {took}on "
@@ -75,8 +85,8 @@ def _card(
         f"- Command: `nogs posterior train {about['task']} --data DATA --out RUN {flags}`",
         *([f"- {notes}"] if notes else []),
         "",
-        "Test images at random locations, after calibration, before the weights were rounded to float16; cross-entropy "
-        "and entropy in nats, of several labels the mean:",
+        f"Test images at random locations, after calibration, before the weights were rounded to {kind}; "
+        "cross-entropy and entropy in nats, of several labels the mean:",
         "",
         "| glimpses | accuracy | cross-entropy | entropy | calibration error |",
         "|---|---|---|---|---|",

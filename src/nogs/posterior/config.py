@@ -36,6 +36,9 @@ class PosteriorConfig(BaseModel):
     glimpse are better where its parts are as large as theirs."""
     stem_layers: int = Field(10, ge=1, le=13)
     """tokens: convolutions of the vgg stem."""
+    frozen: int = Field(0, ge=0, le=13)
+    """tokens: so many first convolutions of the vgg stem keep the weights that were loaded. Early ones fit any
+    photograph, and are the dearest to train."""
     width: int = Field(512, ge=8)
     """tokens: numbers a token."""
     layers: int = Field(8, ge=1)
@@ -45,18 +48,28 @@ class PosteriorConfig(BaseModel):
     dropout: float = Field(0.0, ge=0, lt=1)
     """tokens: share of the residual branches' numbers that are dropped in training."""
 
+    split: Literal["posterior", "train"] = "posterior"
+    """Images that train it: those that get no sequence, or all training images. nogs annotate refuses a posterior that
+    was trained on all of them."""
     locations: Literal["anywhere", "grid"] = "anywhere"
-    """Where training glimpses lie: at any pixel, or on the grid alone."""
+    """Where glimpses lie: at any pixel, or on the grid alone."""
+    spread: float | None = Field(None, gt=0)
+    """Standard deviation, in shares of the image's side, of a Gaussian around the centre from which training glimpses
+    are drawn; by default they are uniform. For images with their object in the middle."""
     overlapping: float = Field(0.0, ge=0, le=1)
     """Share of the training glimpses, from the second on, that are drawn where they overlap an earlier one. Uniform
     ones (0, the paper's) seldom do on large images, and a network that knows no overlaps takes what it sees twice for
     evidence."""
     train_glimpses: int | None = Field(None, ge=1)
     """Largest number of glimpses in training; by default the recipe's T. With more, small networks learn sooner."""
+    attributes: bool = True
+    """Learn the auxiliary attributes of the images beside their labels, where a task has some."""
     flip: bool = True
     """Mirror half of the training images."""
     augment: AugmentConfig = AugmentConfig()
     """Random changes of the training images."""
+    smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of a label's probability that training spreads over all values (label smoothing)."""
     teacher: str | None = None
     """A trained posterior of the same data and splits (file or published name) whose answers are learned as well as the
     labels. One that is itself cross-fitted with K folds teaches a posterior of K folds network by network, so that what
@@ -89,6 +102,9 @@ class PosteriorConfig(BaseModel):
     """Iterations in which the step size rises from zero."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled weight decay (AdamW) of matrices; biases, norms and embeddings are left alone."""
+    average: float = Field(0.0, ge=0, lt=1)
+    """Decay of a running average of the weights, which is validated after calibration and kept in place of the weights
+    themselves; 0 averages nothing."""
     clip: float | None = Field(None, gt=0)
     """Largest norm of the gradient; by default any."""
     validate_every: int | None = Field(None, ge=1)
@@ -108,4 +124,8 @@ class PosteriorConfig(BaseModel):
             raise ValueError(
                 "start can't be had with folds: it may have seen the images that a fold leaves out; give only one."
             )
+        if self.spread is not None and self.locations == "grid":
+            raise ValueError("spread draws from all pixel positions, so locations must be anywhere.")
+        if self.folds > 1 and self.split == "train":
+            raise ValueError("split train can't be had with folds, which are for annotation; give only one.")
         return self

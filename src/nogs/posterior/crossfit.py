@@ -22,7 +22,7 @@ from nogs.glimpse.changes import Changes
 from nogs.posterior.network import NetworkPosterior
 from nogs.runtime.fingerprint import fingerprint
 
-__all__ = ["CrossFitted", "fold_of", "fold_task", "names_task", "uncalibrated"]
+__all__ = ["CrossFitted", "fold_of", "fold_task", "names_task", "uncalibrated", "whole_task"]
 
 _MOST = 64  # numbers of folds that `names_task` knows
 
@@ -31,6 +31,12 @@ def fold_task(task: Task, *, fold: int, folds: int) -> Task:
     """The task for network `fold`: every `folds`-th image of the split 'posterior' is left out, from that one on."""
     kept = tuple(id for rank, id in enumerate(task.splits["posterior"]) if rank % folds != fold)
     return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=_of_fold(task.fingerprint, fold, folds))
+
+
+def whole_task(task: Task) -> Task:
+    """The task in which all training images train the posterior, and none is left to annotate."""
+    splits = {**task.splits, "posterior": task.splits["train"], "annotate": ()}
+    return replace(task, splits=splits, fingerprint=fingerprint("all training images", task.fingerprint))
 
 
 def fold_of(task: Task, *, splits: str | None, folds: int) -> int | None:

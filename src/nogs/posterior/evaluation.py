@@ -11,7 +11,6 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from nogs.posterior.protocol import Posterior, cross_entropy, entropy
-from nogs.posterior.queries import observed_first
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,8 +48,7 @@ def evaluate(
     for t in range(glimpses + 1):
         parts = []
         for some, where in zip(rows.split(_AT_ONCE), pixels.split(_AT_ONCE)):
-            observed = observed_first(torch.full_like(some, t), glimpses)
-            parts.append(posterior.log_probabilities(images, where, index=some, observed=observed))
+            parts.append(posterior.log_probabilities(images, where[:, :t], index=some))
             advance(len(some))
         answers = torch.cat(parts)
         truth = labels[rows]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable
+from http.client import HTTPException
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.request import Request, urlopen
 
 import torch
 from jaxtyping import Float32, UInt8
 from torch import Tensor, nn
 
+from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.tensors import load_tensors
 
@@ -42,6 +47,47 @@ def find_weights(source: str, data: Path | None, *, network: str = "vgg16") -> s
     if source != "imagenet" or data is None or not (data / weights_file(network)).is_file():
         return source
     return str(data / weights_file(network))
+
+
+def obtain(data: Path | None, *, network: str = "vgg16") -> tuple[bool, str]:
+    """Whether a VGG's weights can be had without being asked for, and a line about it: the file of the data folder,
+    what torchvision has stored, or its download, for which the network is tried once."""
+    import torch.hub
+    from torchvision.models import get_model_weights
+
+    known: Any = get_model_weights(network).DEFAULT
+    stored = Path(torch.hub.get_dir()) / "checkpoints" / Path(known.url).name
+    file = find_weights("imagenet", data, network=network)
+    if file == "imagenet" and not stored.is_file():
+        if not reachable(known.url):
+            return False, (
+                "The posterior is trained from scratch: torchvision has no ImageNet weights stored and can't download "
+                "them; --posterior.weights FILE gives them."
+            )
+        progress.say(f"Downloading {network}'s ImageNet weights to {stored}, once.")
+        try:
+            known.get_state_dict(progress=True, check_hash=True, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError) as error:
+            return False, f"The posterior is trained from scratch: ImageNet weights can't be downloaded ({error})."
+    name = f"{network} of torchvision" if file == "imagenet" else file
+    return True, f"The posterior starts from ImageNet's features ({name}); --posterior.weights none starts anew."
+
+
+def reachable(address: str, *, seconds: float = 3.0) -> bool:
+    """Whether a server answers by then; asked in a thread, since names may take minutes to be looked up in vain."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with (
+            contextlib.suppress(OSError, HTTPException, ValueError),
+            urlopen(Request(address, method="HEAD"), timeout=seconds),
+        ):
+            answers.append(True)
+
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(seconds)
+    return bool(answers)
 
 
 def read_weights(source: str, *, architecture: str) -> dict[str, Tensor]:

@@ -32,9 +32,9 @@ class Head:
     attributes: int = 0
 
     @classmethod
-    def of(cls, task: Task) -> Head:
-        """The head for a task, with its auxiliary attributes if it has any."""
-        return cls(task.space, 0 if task.attributes is None else task.attributes.shape[1])
+    def of(cls, task: Task, *, attributes: bool = True) -> Head:
+        """The head for a task, with its auxiliary attributes if it has any and they are wanted."""
+        return cls(task.space, task.attributes.shape[1] if attributes and task.attributes is not None else 0)
 
     @property
     def outputs(self) -> int:
@@ -65,13 +65,17 @@ class Head:
         *,
         teacher: Float[Tensor, "Q V C"] | None = None,
         teacher_weight: float = 0.0,
+        smoothing: float = 0.0,
     ) -> Float32[Tensor, " Q"]:
         """The loss of each query (Eq. 7): the mean cross-entropy of its variables, plus that of its attributes.
 
-        With a teacher, part of the labels' loss is the cross-entropy to the teacher's answer instead.
+        `smoothing` is the share of each label that is spread evenly over its values. With a teacher, part of the
+        labels' loss is the cross-entropy to the teacher's answer instead.
         """
         answers = self.log_probabilities(logits)
         loss = cross_entropy(answers, labels).mean(-1)
+        if smoothing:
+            loss = (1 - smoothing) * loss - smoothing * answers.mean((-2, -1))
         if teacher is not None:
             follow = -(teacher.exp() * answers).sum(-1).mean(-1)
             loss = (1 - teacher_weight) * loss + teacher_weight * follow

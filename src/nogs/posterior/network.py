@@ -52,7 +52,7 @@ class Architecture:
     @classmethod
     def of(cls, config: PosteriorConfig, *, task: Task, glimpses: int) -> Architecture:
         """The architecture that a recipe asks for."""
-        return cls(config, task.grid, glimpses, Head.of(task))
+        return cls(config, task.grid, glimpses, Head.of(task, attributes=config.attributes))
 
     def build(self, *, seed: int = 0) -> GlimpseTokens | MaskedCNN:
         """A network with initial weights from a seed."""

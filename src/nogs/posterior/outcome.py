@@ -49,7 +49,7 @@ def write_outcome(trainer: Trainer, path: Path) -> None:
 def _write_best(trainer: Trainer, path: Path) -> None:
     task, config = trainer.task, trainer.config
     trainer.network.load_state_dict(trainer.best)
-    raw = trainer.posterior()
+    raw = NetworkPosterior(trainer.network, trainer.architecture, precision=config.precision)
     validation = torch.from_numpy(task.rows("validation")).to(trainer.device)
     temperatures = raw.inverse_temperature  # ones
     if config.temperature == "glimpses":
@@ -64,7 +64,7 @@ def _write_best(trainer: Trainer, path: Path) -> None:
     about: dict[str, Any] = {
         "task": task.name,
         "task_fingerprint": task.fingerprint,
-        "trained_on": f"{len(trainer.training):,} images of the split 'posterior'",
+        "trained_on": f"{len(trainer.training):,} images of the split {config.split!r}",
         "iterations": trainer.iteration,
         "best_iteration": trainer.best_iteration,
         "parameters": sum(parameter.numel() for parameter in trainer.network.parameters()),

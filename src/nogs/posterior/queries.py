@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from itertools import pairwise
 from typing import Literal
@@ -28,6 +29,17 @@ def random_pixels(
     # 24 bits of a uniform number are plenty for an axis of an image. Sizes stay on the host: no wait
     spans = (grid.height - grid.glimpse + 1, grid.width - grid.glimpse + 1)
     return torch.stack([streams.uniform(key, 2 * counter + axis) * span for axis, span in enumerate(spans)], -1).long()
+
+
+def central_pixels(key: int, counter: Int[Tensor, "*batch"], *, grid: Grid, spread: float) -> Int[Tensor, "*batch 2"]:
+    """The location that each counter draws from the stream `key`: the centre of its glimpse is Gaussian around the
+    image's, with `spread` times its sides as standard deviation, moved into the image where it would leave it."""
+    axes = []
+    for axis, side in enumerate((grid.height, grid.width)):
+        share = streams.uniform(key, 2 * counter + axis) + 2.0**-25  # never 0, whose quantile is not finite
+        away = spread * side * math.sqrt(2) * torch.erfinv(2 * share - 1)
+        axes.append(((side - grid.glimpse) / 2 + away).round().clamp(0, side - grid.glimpse))
+    return torch.stack(axes, -1).long()
 
 
 def with_overlaps(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import torch
 from torch import nn
@@ -25,15 +25,21 @@ def learning_rate(config: PosteriorConfig, iteration: int, seconds: float = 0.0)
     return config.learning_rate * falling(iteration - config.warmup, rest, seconds=seconds, limit=config.seconds)
 
 
-def make_optimizer(parameters: Mapping[str, nn.Parameter], *, config: PosteriorConfig, loaded: set[str]) -> MuonAdamW:
+def make_optimizer(
+    parameters: Mapping[str, nn.Parameter],
+    *,
+    config: PosteriorConfig,
+    loaded: Set[str],
+    frozen: Set[str] = frozenset(),
+) -> MuonAdamW:
     """AdamW (Adam where nothing decays), or Muon for the transformer's matrices, with its state in place.
 
-    A group's `factor` multiplies the step size: `pretrained_rate` for the parameters named in `loaded`, which are
-    frozen where it is 0.
+    A group's `factor` multiplies the step size: `pretrained_rate` for the parameters named in `loaded`; those in
+    `frozen` stay as they are, as do all loaded ones where it is 0.
     """
     groups: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in parameters.items():
-        factor = config.pretrained_rate if name in loaded else 1.0
+        factor = 0.0 if name in frozen else config.pretrained_rate if name in loaded else 1.0
         parameter.requires_grad_(factor > 0)
         muon = config.optimizer == "muon" and config.kind == "tokens" and "blocks." in name and parameter.ndim == 2
         if factor > 0:

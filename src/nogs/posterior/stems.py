@@ -86,6 +86,11 @@ class VGGStem(nn.Module):
         self.known = {f"features.{name}" for name in every.state_dict()}
         self.known |= {f"classifier.{n}.{part}" for n in (0, 3, 6) for part in ("weight", "bias")}
 
+    def first(self, layers: int) -> set[str]:
+        """Names of the parameters of its first convolutions."""
+        named = [name for name, layer in self.features.named_children() if isinstance(layer, nn.Conv2d)]
+        return {f"features.{name}.{part}" for name in named[:layers] for part in ("weight", "bias")}
+
     def load(self, source: str) -> set[str]:
         """Start from VGG-16's weights; those of layers that are not used are passed over."""
         weights = read_weights(source, architecture="vgg16")

@@ -18,6 +18,7 @@ from nogs.data.task import Task
 from nogs.glimpse import Grid
 from nogs.posterior.crossfit import CrossFitted
 from nogs.posterior.network import Architecture, NetworkPosterior
+from nogs.posterior.rounding import packed_shapes, restored, rounded
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.headers import Glimpses, Header, Name, Size, check_bounds, check_shapes, described
@@ -82,12 +83,13 @@ def save_posterior(
     *,
     task: Task,
     about: Mapping[str, Any] | None = None,
-    half: bool = False,
+    bits: int | None = None,
     looks: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write a posterior; `about` says how it was made and what it scores. `half` stores weights as float16.
+    """Write a posterior; `about` says how it was made and what it scores. `bits` are those of a weight: 16 (float16),
+    or 4 to 8; by default weights stay float32.
 
-    `looks`, tensors and what is known about them, make it a network of `nogs.plus`.
+    `looks`, tensors and what is known about them, make it a network of `nogs.plus`; in fewer bits they are float16.
     """
     members = {"": posterior} if isinstance(posterior, NetworkPosterior) else _numbered(posterior)
     tensors = {
@@ -95,10 +97,11 @@ def save_posterior(
         for prefix, one in members.items()
         for name, value in {**one.network.state_dict(), _TEMPERATURE: one.inverse_temperature}.items()
     }
+    if bits is not None:
+        tensors = smaller(tensors, bits)
     if looks is not None:
-        tensors.update({LOOKS + name: value for name, value in looks[0].items()})
-    if half:
-        tensors = halved(tensors)
+        more = dict(looks[0]) if bits is None else smaller(looks[0])
+        tensors.update({LOOKS + name: value for name, value in more.items()})
     metadata: dict[str, Any] = {
         "format": FORMAT,
         "task": task.name,
@@ -113,12 +116,9 @@ def save_posterior(
     save_tensors(path, {name: value.cpu() for name, value in tensors.items()}, metadata)
 
 
-def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in float16; the calibration, a few numbers, stays as it is."""
-    return {
-        name: value.half() if value.is_floating_point() and not name.endswith("inverse_temperature") else value
-        for name, value in tensors.items()
-    }
+def smaller(tensors: Mapping[str, Tensor], bits: int = 16) -> dict[str, Tensor]:
+    """Weights in fewer bits, by default in float16; the calibration, a few numbers, stays as it is."""
+    return rounded(tensors, bits, keep="inverse_temperature")
 
 
 def load_posterior(
@@ -138,7 +138,7 @@ def load_posterior(
     if task is not None:
         _check(path, header.task, architecture, task)
     _check_shapes(path, architecture, shapes, folds=header.folds)
-    tensors, _ = load_tensors(path)
+    tensors = {name: value for name, value in load_tensors(path)[0].items() if not name.startswith(LOOKS)}
     for name, value in tensors.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise InputError(
@@ -150,7 +150,10 @@ def load_posterior(
         found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         inverse_temperature = found.pop(_TEMPERATURE)
         network = architecture.build()
-        network.load_state_dict({name: found[name].to(own.dtype) for name, own in network.state_dict().items()})
+        own = network.state_dict()
+        with described(path, "a posterior of this version"):
+            found = restored(found, {name: value.shape for name, value in own.items()})
+        network.load_state_dict({name: found[name].to(value.dtype) for name, value in own.items()})
         return NetworkPosterior(
             network.to(device).eval(),
             architecture,
@@ -171,9 +174,9 @@ def about_posterior(name_or_path: str | Path) -> dict[str, Any]:
 
 
 def identity(name_or_path: str | Path) -> str:
-    """Names a posterior by its calibration and its weights as float16: the same for a published copy of it."""
+    """Names a posterior by its calibration and its weights as float16: the same for a copy of it in float16."""
     tensors, _ = load_tensors(find_posterior(name_or_path))
-    return fingerprint("posterior", halved({n: v for n, v in tensors.items() if not n.startswith(LOOKS)}))
+    return fingerprint("posterior", smaller({n: v for n, v in tensors.items() if not n.startswith(LOOKS)}))
 
 
 def training_mark(task: Task) -> str:
@@ -247,7 +250,7 @@ def _check_shapes(
         # a grid of its own: what it keeps would be without memory too
         blank = replace(architecture, grid=replace(architecture.grid))
         with described(path, "a posterior of this version"):
-            check_shapes(path, blank.build, found, name=prefix)
+            check_shapes(path, blank.build, packed_shapes(found, blank.build), name=prefix)
     if stranger is not None:
         raise InputError(
             f"{path} does not fit its own architecture: tensor {stranger!r} is missing, unknown or misshapen."

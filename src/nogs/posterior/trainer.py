@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -17,14 +18,17 @@ from pydantic import Field
 from torch import Tensor
 
 from nogs.data.task import Task
+from nogs.posterior.cnn import MaskedCNN
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.inputs import read_start, training_fields, training_rows
 from nogs.posterior.labels import label_table
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.protocol import distinct
-from nogs.posterior.queries import observed_first, random_pixels, resident, strata, with_overlaps
+from nogs.posterior.queries import central_pixels, observed_first, random_pixels, resident, strata, with_overlaps
 from nogs.posterior.schedule import learning_rate, make_optimizer
+from nogs.posterior.stems import VGGStem
 from nogs.posterior.teaching import Teacher
+from nogs.posterior.tokens import GlimpseTokens
 from nogs.posterior.validation import Validation
 from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
@@ -40,6 +44,8 @@ __all__ = ["Trainer"]
 
 SAVE_SECONDS = 60.0
 """The state is saved at the first validation after so many seconds, which is what a killed run loses at most."""
+AVERAGE_START = 10
+"""After n iterations the average's decay is n / (n + this), until that is more than the recipe's."""
 
 
 class _Counters(Header):
@@ -81,6 +87,9 @@ class Trainer:
         self.row_weights = (1 / (counts * len(counts))).repeat_interleave(counts)
         self.network = self.architecture.build(seed=seed)
         loaded = self.network.load(config.weights) if config.weights != "none" else set()
+        stem = getattr(self.network, "stem", None)
+        first = stem.first(config.frozen) if isinstance(stem, VGGStem) else set()
+        frozen = loaded & {f"stem.{name}" for name in first}
         self.started_from: list[str] = []
         """Fingerprints of tasks with other data or splits, whose images its weights may have seen."""
         if config.start is not None:
@@ -88,14 +97,17 @@ class Trainer:
             self.network.load_state_dict(weights)
         self.network.to(device)
         self.parameters = dict(self.network.named_parameters())
-        self.optimizer = make_optimizer(self.parameters, config=config, loaded=loaded)
+        self.optimizer = make_optimizer(self.parameters, config=config, loaded=loaded, frozen=frozen)
+        self.average = deepcopy(self.network) if config.average else None
         self.forward: Callable[..., Tensor] = self.network
         if config.compile and device.type == "cuda":
             self.forward = torch.compile(self.network, dynamic=False)
         self.teacher = None
         if config.teacher is not None:
             self.teacher = Teacher.of(config.teacher, task=task, device=device, precision=config.precision)
-        self.validation = Validation(task, config=config, glimpses=glimpses, seed=seed, device=device)
+        self.validation = Validation(
+            task, config=config, glimpses=glimpses, seed=seed, device=device, calibrated=self.average is not None
+        )
         self.order, self.epoch = torch.zeros_like(self.training), -1
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         """The iteration, as the device counts it."""
@@ -134,7 +146,10 @@ class Trainer:
             flip = streams.uniform(streams.key(self.seed, "posterior flips"), drawn) < 0.5
         counter = drawn[:, None] * self.longest + torch.arange(self.longest, device=self.device)
         key = streams.key(self.seed, "posterior locations")
-        pixels = random_pixels(key, counter, grid=self.task.grid, locations=config.locations)
+        if config.spread is None:
+            pixels = random_pixels(key, counter, grid=self.task.grid, locations=config.locations)
+        else:
+            pixels = central_pixels(key, counter, grid=self.task.grid, spread=config.spread)
         if config.overlapping:
             pixels = with_overlaps(
                 pixels, config.overlapping, key=key, counter=counter, grid=self.task.grid, locations=config.locations
@@ -152,6 +167,7 @@ class Trainer:
             None if self.attributes is None else self.attributes[rows],
             teacher=taught,
             teacher_weight=config.teacher_weight,
+            smoothing=config.smoothing,
         )
         loss = (losses * self.row_weights).sum()
         self.optimizer.zero_grad(set_to_none=True)
@@ -159,8 +175,21 @@ class Trainer:
         if config.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.parameters.values(), config.clip)
         self.optimizer.step()
+        self._follow()
         self.total += loss.detach()
         self.clock += 1
+
+    def _follow(self) -> None:
+        """Move the average to the weights: at first by most of the way, since the initial weights mean nothing."""
+        if self.average is None:
+            return
+        share = 1 - (self.clock / (self.clock + AVERAGE_START)).clamp(max=self.config.average)
+        with torch.no_grad():
+            for kept, now in zip(self.average.state_dict().values(), self.network.state_dict().values()):
+                if kept.is_floating_point():
+                    kept.lerp_(now, share)
+                else:
+                    kept.copy_(now)
 
     def run(self, folder: Path) -> None:
         """From the saved state, if there is one, to the last iteration or the end of the time."""
@@ -216,17 +245,24 @@ class Trainer:
             self.failed = self.iteration
         elif loss < self.best_loss:
             self.best_loss, self.best_iteration = loss, self.iteration
-            for name, value in self.network.state_dict().items():
+            for name, value in self.kept.state_dict().items():
                 self.best[name].copy_(value)
 
+    @property
+    def kept(self) -> GlimpseTokens | MaskedCNN:
+        """What is validated and kept: the average of the weights, or the network itself."""
+        return self.network if self.average is None else self.average
+
     def posterior(self) -> NetworkPosterior:
-        """The network as it is now, without calibration."""
-        return NetworkPosterior(self.network, self.architecture, precision=self.config.precision)
+        """What is kept as it is now, without calibration."""
+        return NetworkPosterior(self.kept, self.architecture, precision=self.config.precision)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
         out = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         out.update({f"best.{name}": value for name, value in self.best.items()})
+        if self.average is not None:
+            out.update({f"average.{name}": value for name, value in self.average.state_dict().items()})
         for name, parameter in self.parameters.items():
             for part, value in self.optimizer.state.get(parameter, {}).items():
                 out[f"adam.{part}.{name}"] = value

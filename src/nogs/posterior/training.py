@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nogs.data.task import Task
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.crossfit import CrossFitted, fold_task
+from nogs.posterior.crossfit import CrossFitted, fold_task, whole_task
 from nogs.posterior.imagenet import find_weights
 from nogs.posterior.inputs import training_fields, training_rows
 from nogs.posterior.network import NetworkPosterior
@@ -22,9 +22,16 @@ from nogs.runtime.fields import dotted
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.stage import Stage
 
-__all__ = ["FILE", "Trainer", "train_posterior"]
+__all__ = ["FILE", "Trainer", "train_posterior", "with_weights"]
 
 FILE = "posterior.safetensors"
+
+
+def with_weights(config: PosteriorConfig, data: Path | None) -> PosteriorConfig:
+    """The same, with the file of VGG-16's ImageNet weights in the folder `data` where it asks for them."""
+    if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
+        return config.model_copy(update={"weights": find_weights(config.weights, data)})
+    return config
 
 
 def train_posterior(
@@ -44,8 +51,9 @@ def train_posterior(
     network has a folder of its own in it, fold-0 and so on, and begins the stage `above` it with its own. VGG-16's
     ImageNet weights are looked for in the folder `data` first.
     """
-    if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
-        config = config.model_copy(update={"weights": find_weights(config.weights, data)})
+    if config.split == "train":
+        task = whole_task(task)
+    config = with_weights(config, data)
     fields = training_fields(config)
     mark = fingerprint(fields, task.fingerprint, glimpses, seed)
     named = dotted({"posterior": fields, "glimpses": glimpses, "seed": seed, "data": task.fingerprint})

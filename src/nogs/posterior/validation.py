@@ -7,16 +7,31 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from nogs.data.task import Task
+from nogs.posterior.calibration import fit_inverse_temperature
 from nogs.posterior.config import PosteriorConfig
-from nogs.posterior.protocol import Posterior, cross_entropy
-from nogs.posterior.queries import fixed_pixels, observed_first
+from nogs.posterior.network import NetworkPosterior
+from nogs.posterior.protocol import cross_entropy
+from nogs.posterior.queries import fixed_pixels
 
 
 class Validation:
-    """Cross-entropy by number of glimpses t = 0..T and accuracy, on the same glimpses of the validation images."""
+    """Cross-entropy by number of glimpses t = 0..T and accuracy, on the same glimpses of the validation images.
 
-    def __init__(self, task: Task, *, config: PosteriorConfig, glimpses: int, seed: int, device: torch.device) -> None:
-        self.steps = glimpses + 1
+    With `calibrated`, the cross-entropy at the best temperature of each number of glimpses: smoothed labels make a
+    network less sure than it is right, and long training the reverse, which calibration undoes.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        config: PosteriorConfig,
+        glimpses: int,
+        seed: int,
+        device: torch.device,
+        calibrated: bool = False,
+    ) -> None:
+        self.steps, self.calibrated = glimpses + 1, calibrated
         rows = torch.from_numpy(task.rows("validation")).to(device)
         where = fixed_pixels(
             len(rows),
@@ -27,15 +42,19 @@ class Validation:
             purpose="validation",
             device=device,
         )
-        t = torch.arange(self.steps, device=device).repeat_interleave(len(rows))
-        self.rows, self.pixels = rows.repeat(self.steps), where.repeat(self.steps, 1, 1)
-        self.observed = observed_first(t, glimpses)
+        self.rows, self.pixels = rows, where
 
     def __call__(
-        self, posterior: Posterior, images: UInt8[Tensor, "N H W 3"], labels: Int[Tensor, "N V"]
+        self, posterior: NetworkPosterior, images: UInt8[Tensor, "N H W 3"], labels: Int[Tensor, "N V"]
     ) -> tuple[Float[Tensor, " T1"], float]:
-        """Judge a posterior on the images of the task."""
-        answers = posterior.log_probabilities(images, self.pixels, index=self.rows, observed=self.observed)
-        truth = labels[self.rows]
+        """Judge a posterior without temperatures on the images of the task."""
+        truth, head, found = labels[self.rows], posterior.architecture.head, []
+        for t in range(self.steps):
+            logits = posterior.logits(images, self.pixels[:, :t], index=self.rows)
+            scale = None
+            if self.calibrated:
+                scale = fit_inverse_temperature(logits, truth, head=head).expand(len(logits), -1)
+            found.append(head.log_probabilities(logits, scale))
+        answers = torch.stack(found)
         right = (answers.argmax(-1) == truth).float().mean().item()
-        return cross_entropy(answers, truth).reshape(self.steps, -1).mean(1), right
+        return cross_entropy(answers, truth.expand(self.steps, *truth.shape)).mean((1, 2)), right

@@ -50,12 +50,12 @@ def decoding_seconds(catalogue: Catalogue, *, workers: int, tried: int = 16) -> 
     return (time.monotonic() - began) / len(chosen) * len(catalogue.entries) / workers
 
 
-def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device) -> float | None:
+def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None = None) -> float | None:
     """All iterations and validations, or the recipe's limit; a network that is compiled first can't be told."""
     from nogs.posterior.crossfit import fold_task
-    from nogs.posterior.training import Trainer
+    from nogs.posterior.training import Trainer, with_weights
 
-    config = recipe.posterior.model_copy(update={"weights": "none"})  # where it starts does not change its speed
+    config = with_weights(recipe.posterior, data)  # layers that keep what was loaded are quicker
     if config.compile and device.type == "cuda":
         return None if config.seconds is None else config.folds * config.seconds
     if config.folds > 1:

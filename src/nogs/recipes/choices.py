@@ -1,0 +1,70 @@
+"""What is chosen for a run on pictures: fields with their values and reasons; what the user gave stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from nogs.recipes.recipe import Recipe
+
+__all__ = ["Choice", "Choices"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A field of the recipe, what was chosen for it, and why."""
+
+    field: str
+    value: Any
+    why: str
+
+    @property
+    def flag(self) -> str:
+        """As it is said on a command line."""
+        name = self.field.replace("_", "-")
+        if isinstance(self.value, bool):
+            head, dot, tail = name.rpartition(".")
+            return f"--{name}" if self.value else f"--{head}{dot}no-{tail}"
+        whole = isinstance(self.value, float) and self.value.is_integer()
+        return f"--{name} {int(self.value) if whole else self.value}"
+
+
+class Choices:
+    """Fields as they are chosen, one after the other; what the user gave stays, and later choices follow from it."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = {}
+        self.made: list[Choice] = []
+        for field, value in given.items():
+            try:
+                self.given[field] = _adapter(field).validate_python(value)
+            except (ValidationError, KeyError, AttributeError):  # reported with all other mistakes, by who reads them
+                continue
+
+    def __call__(self, field: str, value: Any, why: str) -> Any:
+        """Choose a value for a field, unless the user gave one; what is then taken."""
+        if field in self.given:
+            value, why = self.given[field], "as you said"
+        self.made.append(Choice(field, value, why))
+        return value
+
+    def free(self, *fields: str) -> bool:
+        """Whether the user has said nothing about any of these fields, or of the parts of the recipe that they name."""
+        return not any(name == field or name.startswith(f"{field}.") for name in self.given for field in fields)
+
+    def __getitem__(self, field: str) -> Any:
+        return next(choice.value for choice in self.made if choice.field == field)
+
+
+def _adapter(field: str) -> TypeAdapter[Any]:
+    """Reads the values of a field, given by its dotted name."""
+    model: Any = Recipe
+    *parts, name = field.split(".")
+    for part in parts:
+        model = model.model_fields[part].annotation
+    found = model.model_fields[name]
+    kind: Any = Annotated[found.annotation, found]  # with its bounds
+    return TypeAdapter(kind)
