@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nogs.glimpse import mask
+from nogs.glimpse import mask, shown
 
 
 def slow_mask(pixels, observed, *, glimpse, height, width):
@@ -55,3 +55,12 @@ def test_overlapping_glimpses_are_counted_once():
     assert seen.sum().item() == 3 * 16 - 2 * 4
     assert seen[7, 7]
     assert not seen[0, 4]
+
+
+def test_shown_is_the_mean_of_the_mask():
+    pixels = torch.randint(0, 20, (50, 6, 2), generator=torch.Generator().manual_seed(0))
+    pixels[:10, 3] = pixels[:10, 1]  # the same place twice
+    found = shown(pixels, glimpse=9, height=28, width=30)
+    for t in range(6):
+        expected = mask(pixels[:, : t + 1], glimpse=9, height=28, width=30).float().mean((1, 2))
+        torch.testing.assert_close(found[:, t], expected)

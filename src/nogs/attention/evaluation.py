@@ -15,7 +15,7 @@ from torch import Tensor
 from nogs.attention.cohort import Cohort
 from nogs.attention.frozen import Table
 from nogs.attention.looking import Looking
-from nogs.glimpse import Grid, mask
+from nogs.glimpse import Grid, shown
 from nogs.runtime import streams
 from nogs.runtime.capture import captured
 
@@ -111,12 +111,8 @@ class Evaluator:
 
 def coverage(locations: Int[Tensor, "n S T"], grid: Grid) -> float:
     """Mean share of the image's pixels that a trajectory (the first of each image) saw; overlaps count once."""
-    trajectories = grid.pixels.to(locations.device)[locations[:, 0]]
-    seen = [
-        mask(part, glimpse=grid.glimpse, height=grid.height, width=grid.width).float().mean((1, 2))
-        for part in trajectories.split(512)
-    ]
-    return torch.cat(seen).mean().item()
+    pixels = grid.pixels.to(locations.device)[locations[:, 0]]
+    return shown(pixels, glimpse=grid.glimpse, height=grid.height, width=grid.width)[:, -1].mean().item()
 
 
 def collapse(usage: Float[Tensor, "T L"], grid: Grid) -> str | None:

@@ -6,6 +6,6 @@ A location is the (row, column) of a glimpse's top-left pixel, or its row-major 
 
 from nogs.glimpse.cut import cut
 from nogs.glimpse.grid import Grid
-from nogs.glimpse.mask import mask
+from nogs.glimpse.mask import mask, shown
 
-__all__ = ["Grid", "cut", "mask"]
+__all__ = ["Grid", "cut", "mask", "shown"]

@@ -20,7 +20,7 @@ from nogs.attention.cohort import Member, member_labels
 from nogs.attention.looking import Looking
 from nogs.attention.store import check_splits
 from nogs.data.task import Task
-from nogs.glimpse import Grid, cut, mask
+from nogs.glimpse import Grid, cut, shown
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_json
@@ -134,7 +134,7 @@ def summary(
     right = (said == labels[:, None]).float()
     nll = -log_probabilities.gather(-1, labels[:, None, None].expand(*said.shape, 1))[..., 0]
     glimpses = said.shape[1]
-    read = torch.stack([_read(locations[:, : t + 1], grid) for t in range(glimpses)], 1)
+    read = shown(grid.pixels[locations], glimpse=grid.glimpse, height=grid.height, width=grid.width)
     stopping = []
     for threshold in sorted(thresholds):
         sure = confidence >= threshold
@@ -156,12 +156,3 @@ def summary(
         "pixels_read": read.mean(0).tolist(),
         "stopping": stopping,
     }
-
-
-def _read(locations: Int[Tensor, "n t"], grid: Grid) -> Float[Tensor, " n"]:
-    """Share of each image inside its glimpses; overlaps count once."""
-    seen = [
-        mask(grid.pixels[part], glimpse=grid.glimpse, height=grid.height, width=grid.width).float().mean((1, 2))
-        for part in locations.split(512)
-    ]
-    return torch.cat(seen)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float32, Float64, Int64, UInt8
 
 from nogs.attention.looking import Looking
-from nogs.glimpse import Grid, cut, mask
+from nogs.glimpse import Grid, cut, shown
 from nogs.runtime import streams
 
 __all__ = ["Trace", "accuracy_by_glimpse", "seen_by_glimpse", "trace"]
@@ -76,9 +76,5 @@ def accuracy_by_glimpse(found: Trace, labels: Int64[np.ndarray, " n"]) -> Float6
 def seen_by_glimpse(locations: Int64[np.ndarray, "n T"], grid: Grid) -> Float64[np.ndarray, " T1"]:
     """Mean share of the pixels that 0..T glimpses have shown; overlaps count once."""
     pixels = grid.pixels[torch.from_numpy(np.asarray(locations))]
-    shares = [0.0]
-    for t in range(1, pixels.shape[1] + 1):
-        parts = pixels[:, :t].split(256)
-        seen = [mask(part, glimpse=grid.glimpse, height=grid.height, width=grid.width) for part in parts]
-        shares.append(torch.cat([part.float().mean((1, 2)) for part in seen]).mean().item())
-    return np.array(shares)
+    shares = shown(pixels, glimpse=grid.glimpse, height=grid.height, width=grid.width).double().mean(0)
+    return np.concatenate([[0.0], shares.numpy()])
