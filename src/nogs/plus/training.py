@@ -3,7 +3,7 @@
 | method | where it looks |
 |---|---|
 | ps-nogs+ | where its head expects the least loss of label, by what it has seen; at first in the fixed order |
-| fixed | in the one order that is best for the validation images together |
+| fixed | in the one order that is best for all images that did not train the posterior together |
 | centre-out | from the centre outwards |
 | random | anywhere |
 
@@ -108,6 +108,7 @@ class _Job:
         self.images = resident(task.images, device)
         self.labels = torch.from_numpy(label_table(task)).to(device)
         self.validation = torch.from_numpy(task.rows("validation")).to(device)
+        self.strangers = torch.from_numpy(task.rows(strangers(task, posterior))).to(device)
         self.tables: dict[int, Float32[Tensor, "T L"]] = {}
 
     def make(self, group: Sequence[Member]) -> None:
@@ -188,7 +189,7 @@ class _Job:
                     posterior,
                     self.images,
                     self.labels,
-                    self.validation,
+                    self.strangers,
                     glimpses=self.glimpses,
                     variables=missing,
                     advance=bar.advance,
@@ -264,6 +265,13 @@ class _Job:
                     values = {name: outcome["validation"][name] for name in ("nll", "accuracy", "balanced_accuracy")}
                     metrics.log(0, **{f"validation_{name}": value for name, value in values.items()})
             write_json(own / "evaluation.json", outcome["evaluation"])
+
+
+def strangers(task: Task, posterior: str) -> tuple[str, ...]:
+    """Images that did not train a posterior: on these no location looks better than it is."""
+    split = about_posterior(posterior).get("config", {}).get("split", "posterior")
+    known = {*task.splits[split], *task.splits["test"]}
+    return tuple(id for id in (*task.splits["validation"], *task.splits["train"]) if id not in known)
 
 
 def _stage(member: Member, task: Task, config: PlusConfig, glimpses: int, folder: Path, posterior: str) -> Stage:
