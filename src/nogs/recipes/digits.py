@@ -11,6 +11,7 @@ from nogs.data.config import DataConfig
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe
+from nogs.whole.config import WholeConfig
 
 RECIPE = Recipe(
     name="digits",
@@ -51,6 +52,7 @@ RECIPE = Recipe(
         exact_reach=0,
     ),
     design=DesignConfig(images=16, keep_maps=True),
+    whole=WholeConfig(iterations=400),
     attention=AttentionConfig(
         flip=False,
         hidden=128,
