@@ -45,7 +45,7 @@ RECIPE = Recipe(
         exact_reach=0,
     ),
     design=DesignConfig(images=125, stride=3, growth=1.25, refine=0.2),
-    whole=WholeConfig(iterations=3_200, learning_rate=1e-3),
+    whole=WholeConfig(iterations=3_200),
     # the paper validates CUB once an epoch of 80 iterations, and takes convergence from the accuracy
     attention=AttentionConfig(
         embedder="vgg",

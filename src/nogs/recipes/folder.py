@@ -25,6 +25,7 @@ from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe, changed
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
+from nogs.whole.config import WholeConfig
 
 __all__ = ["CHOSEN", "RECIPE", "Choice", "choose", "chosen"]
 
@@ -52,20 +53,18 @@ RECIPE = Recipe(
         proposal="tuned", temperatures=(40.0, 80.0), least_effective=30, proposal_reach=0, exact_reach=2
     ),
     design=DesignConfig(),
+    whole=WholeConfig(iterations=3_000, seconds=60),  # about a tenth of a run's time
     attention=AttentionConfig(),
 )
 
 CHOSEN = frozenset(
     [
         *("glimpses", "data.image_size", "data.glimpse", "data.grid_spacing", "data.annotated"),
-        *(
-            f"posterior.{name}"
-            for name in ("train_glimpses", "batch", "iterations", "stem", "token", "width", "layers")
-        ),
-        *(f"posterior.{name}" for name in ("heads", "learning_rate", "warmup", "validate_every")),
+        *(f"posterior.{name}" for name in ("train_glimpses", "batch", "iterations", "stem", "token", "width")),
+        *(f"posterior.{name}" for name in ("layers", "heads", "learning_rate", "warmup", "validate_every")),
         *(f"bank.{name}" for name in ("generator", "count", "components", "batch")),
         *("completion.kept", "completion.drawn", "completion.exact_reach", "design.images", "design.keep_maps"),
-        *(f"whole.{name}" for name in ("iterations", "seconds", "width", "pretrained_rate")),
+        *("whole.width", "whole.pretrained_rate"),
         *(f"attention.{name}" for name in ("hidden", "embedding", "learning_rate", "iterations", "validate_every")),
     ]
 )
@@ -288,10 +287,7 @@ def _for_cpu(pick: _Choices, seen: Survey, glimpse: int) -> None:
     pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
     pick("completion.exact_reach", 1, "px that a bank image may be shifted")
     pick("design.images", 8, "images annotated together, and lost by a crash")
-    rounds = 30 * seen.training // RECIPE.whole.batch
-    pick("whole.iterations", min(max(300, rounds), 3_000), "a small classifier of whole images, to compare with")
-    pick("whole.seconds", 60, "about a tenth of the run's time at most")
-    pick("whole.pretrained_rate", 0, "ImageNet's features, where they are used, stay as they are")
+    pick("whole.pretrained_rate", 0, "ImageNet's features of whole images, where they are used, stay as they are")
     pick("attention.hidden", 128, "units of the network")
     pick("attention.embedding", 128, "units of the network")
     pick("attention.learning_rate", 1e-3, "Adam's step size")
@@ -334,10 +330,7 @@ def _for_gpu(pick: _Choices, seen: Survey, glimpse: int) -> None:
         pick("bank.trained.steps", 16, "from noise to an image; more cost as much time as they have steps")
         pick("bank.batch", 512, "images generated together keep the GPU busy")
     pick("design.images", 64, "images annotated together")
-    reference = "a classifier of whole images, to compare with"
-    pick("whole.iterations", min(max(1_000, 60 * seen.training // RECIPE.whole.batch), 10_000), reference)
-    pick("whole.width", 32, reference)
-    pick("whole.seconds", 60, "a tenth of the run's time at most")
+    pick("whole.width", 32, "channels of the classifier of whole images")
     pick("attention.hidden", 256, "units of the network")
     pick("attention.embedding", 256, "units of the network")
     epochs = 150 * seen.training // 64

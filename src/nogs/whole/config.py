@@ -21,6 +21,6 @@ class WholeConfig(BaseModel):
     """AdamW's largest step size."""
     width: int = Field(16, ge=1)
     """Channels of the residual CNN at half the image's side; they double wherever the side is halved."""
-    pretrained_rate: float = Field(0.1, ge=0)
+    pretrained_rate: float = Field(0.03, ge=0)
     """Factor on the step size of ImageNet weights; 0 leaves them as they are: the features of each image are computed
     once, neither mirrored nor changed, of as many training images as the time allows, and a linear layer is trained."""
