@@ -131,8 +131,8 @@ def test_the_time_limits_the_images_whose_frozen_features_are_computed(digits, t
     slowed(monkeypatch, 1.0)
     posterior = vgg_file(tmp_path / "vgg.safetensors")
     config = WholeConfig(iterations=4, batch=8, pretrained_rate=0, seconds=5.0)
-    # 5 looks of 6 images, of which 12 are for judging
-    assert train(digits, tmp_path / "few", config, posterior)["trained_on"] == "18 images of the split 'train'"
+    # 5 looks of 6 images, after the two at what it is judged on
+    assert train(digits, tmp_path / "few", config, posterior)["trained_on"] == "30 images of the split 'train'"
     config = config.model_copy(update={"seconds": 0.5})  # a batch at least
     assert train(digits, tmp_path / "least", config, posterior)["trained_on"] == "12 images of the split 'train'"
     config = config.model_copy(update={"seconds": None})

@@ -134,7 +134,7 @@ def sequences_seconds(
 
 def whole_seconds(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None) -> float:
     """All iterations and validations of the whole-image reference, or its limit; or the features of all images."""
-    from nogs.whole.trainer import VALIDATIONS, Trainer
+    from nogs.whole.trainer import Trainer
 
     config = recipe.whole
     trainer = Trainer(task, config=config, posterior=recipe.posterior, seed=recipe.seed, device=device, data=data)
@@ -144,7 +144,7 @@ def whole_seconds(recipe: Recipe, task: Task, *, device: torch.device, data: Pat
         learning = (
             look * len(trainer.training) if trainer.frozen else _seconds(trainer.step, device) * config.iterations
         )
-    rounds = 1 if trainer.frozen else VALIDATIONS
+    rounds = 1 if trainer.frozen else trainer.validations
     judging = look * (rounds * len(task.splits["validation"]) + len(task.splits["test"]))
     return min(learning, config.seconds or math.inf) + judging
 

@@ -25,10 +25,8 @@ from nogs.runtime.rates import falling, set_rate
 from nogs.whole.config import WholeConfig
 from nogs.whole.network import build, pretrained
 
-__all__ = ["VALIDATIONS", "Trainer"]
+__all__ = ["Trainer"]
 
-VALIDATIONS = 10
-"""About so many in a training; the best version counts."""
 _DECAY = 0.05  # of matrices
 _AT_ONCE = {"cpu": 64, "cuda": 256}  # images whose features are in memory together
 
@@ -67,6 +65,8 @@ class Trainer:
         self.frozen = self.pretrained and config.pretrained_rate == 0
         """Whether the features stay as they are, and are computed once."""
         self.limit = None if self.frozen else config.seconds
+        # a linear layer alone overfits soon, and is judged in no time
+        self.validations = 50 if self.frozen else 10
         self.pooled: Float32[Tensor, "N D"] | None = None
         self.optimizer = self._optimizer()
         self.order, self.epoch = self.training, -1
@@ -92,9 +92,9 @@ class Trainer:
         )
 
     def run(self, folder: Path) -> None:
-        """All iterations, or what the time allows; about ten validations, of which the best counts."""
+        """All iterations, or what the time allows, with some validations, of which the best counts."""
         config = self.config
-        every, began, last = max(1, config.iterations // VALIDATIONS), time.monotonic(), 0
+        every, began, last = max(1, config.iterations // self.validations), time.monotonic(), 0
         with Metrics(folder, resume_after=-1) as metrics, self.precision.active():
             if self.frozen:
                 self.look()
@@ -115,9 +115,11 @@ class Trainer:
         """Compute the frozen features of every image once; of training images, of as many as the time allows."""
         judging = torch.cat([torch.from_numpy(self.task.rows(split)) for split in ("validation", "test")])
         order = streams.permutation(streams.key(self.seed, "whole-image looks"), len(self.training), self.device)
-        chosen, began, seen = torch.cat([judging.to(self.device), self.training[order]]), time.monotonic(), 0
+        chosen, seen, began = torch.cat([judging.to(self.device), self.training[order]]), 0, math.inf
         with progress.track("features of whole images", total=len(chosen), unit="images") as bar:
             for rows in chosen.split(_at_once(self.device)):
+                if seen >= len(judging):
+                    began = min(began, time.monotonic())
                 found = self.features(rows)
                 if self.pooled is None:
                     self.pooled = found.new_zeros(len(self.images), found.shape[1])
