@@ -104,5 +104,5 @@ def _described(trainer: Trainer) -> str:
     if not trainer.pretrained:
         return f"residual CNN from scratch, {config.width} to {trainer.network.features.channels} channels"
     scale = f", image enlarged {posterior.stem_scale} times" if posterior.stem_scale > 1 else ""
-    kept = "frozen" if trainer.frozen else "trained on"
+    kept = "frozen" if trainer.frozen else "fine-tuned"
     return f"first {posterior.stem_layers} convolutions of VGG-16 from ImageNet, {kept}{scale}, and a linear layer"
