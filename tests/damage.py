@@ -41,6 +41,8 @@ from nogs.sequences import load as load_sequences
 from nogs.stages.ledger import Ledger
 from nogs.stages.settings import LOCAL, Settings, remembered
 from nogs.supervision.heuristic import Heuristic, load_heuristic, save_heuristic
+from nogs.whole import WholeConfig, train_whole, whole_accuracy
+from nogs.whole.evaluation import FOLDER
 
 CPU = torch.device("cpu")
 POSTERIOR = PosteriorConfig(width=8, layers=1, heads=1, batch=8, iterations=4, validate_every=2)
@@ -82,6 +84,7 @@ class World:
         sequences = load_sequences(self.run / "sequences")
         self.members = [Member("ram"), Member("ps-nogs", sequences=sequences)]
         self.train_networks()
+        self.train_whole()
         self.keep_states()
         epe = np.linspace(0, 1, len(self.task.grid))[None]
         save_heuristic(Heuristic(epe, epe, {"from": "nothing"}), self.run / "heuristic", task=self.task)
@@ -101,6 +104,10 @@ class World:
     def train_networks(self):
         folder = self.run / "attention"
         return train(self.task, self.members, config=ATTENTION, glimpses=GLIMPSES, folder=folder, device="cpu")
+
+    def train_whole(self) -> None:
+        config, folder = WholeConfig(iterations=2, batch=8, width=4), self.run / FOLDER
+        train_whole(self.task, config=config, posterior=POSTERIOR, folder=folder, seed=SEED, device="cpu")
 
     def annotate(self):
         tools = Files(
@@ -177,6 +184,10 @@ class World:
         model = nogs.load(self.run, network="ram")
         return self.train_networks(), fingerprint(model.networks.state_dict(), model.about)
 
+    def read_whole(self):
+        self.train_whole()  # which is done
+        return whole_accuracy(self.run, None)
+
     def read_packed(self):
         model = nogs.load(self.packed)
         return fingerprint(model.networks.state_dict(), model.about, model.fit)
@@ -247,6 +258,8 @@ class World:
             run / "posterior" / "evaluation.json",
         ):
             yield Target(path, self.read_report)
+        for name in ("evaluation.json", "done.json", "stage.json"):
+            yield Target(run / FOLDER / name, self.read_whole)
         for path in sorted(self.states.iterdir()):
             yield Target(path, self.read_states)
         for name in ("model.safetensors", "config.json"):

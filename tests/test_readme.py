@@ -45,6 +45,7 @@ QUICK = {
     "bank": {"count": 120, "components": 8},
     "completion": {"drawn": 40, "kept": 10, "prior": 10},
     "design": {"images": 4, "stride": 8},
+    "whole": {"iterations": 2, "width": 4},
 }
 """Fields that make a built-in recipe small."""
 BIRDS = {"attention": {"embedder": "paper", "hidden": 8, "embedding": 8, "pretrain_epochs": 1}}

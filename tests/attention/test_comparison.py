@@ -137,6 +137,6 @@ def test_bounds_stand_below_the_methods():
     assert found["whole_image_accuracy"] == pytest.approx(0.85)
     last, whole = table(found).splitlines()[-2:]
     assert last.startswith("| majority class |")
-    assert whole.startswith("| whole image, same features |")
+    assert whole.startswith("| whole image |")
     assert "85.00 %" in whole
     assert "whole image" not in table(compare([network()]))

@@ -1,6 +1,7 @@
 import json
 
 from nogs.cli import main
+from nogs.runtime.files import write_json
 
 TINY = [
     "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "4", "--attention.validate-every", "2",
@@ -11,13 +12,19 @@ TINY = [
 def test_runs_are_compared_from_their_folders_and_again_from_the_curves(tmp_path, capsys):
     run = tmp_path / "run"
     assert main(["train", "digits", "--out", str(run), "--seeds", "0", "1", *TINY]) == 0
+    assert main(["compare", str(run), "--out", str(tmp_path / "none")]) == 0
+    assert "| whole image |" not in capsys.readouterr().out
+    write_json(run / "whole-image" / "evaluation.json", {"tests": {"": {"accuracy": 0.875}}})
     assert main(["compare", str(run), "--out", str(tmp_path / "first")]) == 0
-    assert "| ram | 2 |" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "| ram | 2 |" in out
+    assert "| whole image |  |  |  |  | 87.50 % |" in out
     made = {path.name for path in (tmp_path / "first").iterdir()}
     assert made == {"table.md", "curves.json", "comparison.json", "curves.png", "curves.svg"}
     assert main(["compare", str(tmp_path / "first" / "curves.json"), "--out", str(tmp_path / "second")]) == 0
     numbers = [json.loads((tmp_path / name / "comparison.json").read_text()) for name in ("first", "second")]
     assert numbers[0] == numbers[1]
+    assert numbers[0]["whole_image_accuracy"] == 0.875
     empty = run / "attention" / "ram" / "seed-1" / "metrics.jsonl"
     empty.write_text("")
     assert main(["compare", str(run), "--out", str(tmp_path / "third")]) == 2

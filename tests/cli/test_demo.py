@@ -12,6 +12,7 @@ SMALL = {
     "bank": {"count": 60, "components": 8},
     "completion": {"drawn": 20, "kept": 6},
     "design": {"images": 3},
+    "whole": {"iterations": 4, "batch": 16, "width": 4},
     "attention": {"iterations": 8, "validate_every": 4, "save_every": 1, "hidden": 16, "batch": 16, "trajectories": 2},
 }
 
@@ -46,7 +47,7 @@ def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeyp
     monkeypatch.setattr(Trainer, "__init__", None)  # nothing is left to train
     assert main(["demo"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.count("done before.") == 4
+    assert captured.out.count("done before.") == 5
     assert "2 of 2 networks are trained already." in captured.err
 
 
@@ -67,7 +68,7 @@ def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
     assert main(["demo"]) == 0
     captured = capsys.readouterr()
     assert "Going on from iteration 4." in captured.err
-    assert captured.out.count("done before.") == 3
+    assert captured.out.count("done before.") == 4
 
 
 def test_demo_is_the_recipe_digits(tmp_path):

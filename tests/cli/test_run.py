@@ -25,7 +25,7 @@ FEW = [
     *("--posterior.layers", "1", "--posterior.heads", "2", "--bank.count", "60", "--bank.components", "8"),
     *("--completion.drawn", "20", "--completion.kept", "6", "--design.images", "3"),
     *("--attention.iterations", "4", "--attention.validate-every", "2", "--attention.hidden", "16"),
-    *("--data.annotated", "5", "--device", "cpu"),
+    *("--whole.iterations", "4", "--whole.width", "4", "--data.annotated", "5", "--device", "cpu"),
 ]
 """Flags that make every stage short."""
 
@@ -88,7 +88,7 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     assert main(["run", "folder", "--data", "pictures", "--out", "runs/mine"]) == 0  # goes on with its own recipe
     told = capsys.readouterr().out
     assert told.startswith("Going on with the sizes of runs/mine/recipe.yaml; a flag changes them.\n")
-    assert told.count("done before.") == 4
+    assert told.count("done before.") == 5
     assert not os.path.exists("runs/mine.before")
 
     for words in (["evaluate", "runs/mine"], ["report", "runs/mine"]):  # the run remembers where its pictures are
@@ -219,18 +219,18 @@ def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys,
     argv = ["run", "few.yaml", "--no-estimate", "--device", "cpu", "--until", "posterior", "--out"]
     refused([*argv, "run"], "There is no posterior 'few': published are", capsys)
     assert main([*argv, "trained", "--published", "None"]) == 0
-    assert "2/6 posterior: learns what glimpses say about the label" in capsys.readouterr().out
+    assert "2/7 posterior: learns what glimpses say about the label" in capsys.readouterr().out
     monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
     published = tmp_path / "nogs" / "pretrained" / "few.safetensors"
     assert main(["posterior", "publish", "trained", "--out", str(published)]) == 0
     capsys.readouterr()
     for told in ("few, which was trained before; --published None trains one here.", "done before."):
         assert main([*argv, "run"]) == 0
-        assert f"2/6 posterior: {told}" in capsys.readouterr().out
+        assert f"2/7 posterior: {told}" in capsys.readouterr().out
     assert Path("run/posterior/posterior.safetensors").read_bytes() == published.read_bytes()
     assert read_json(Path("run/posterior/evaluation.json")) == about_posterior("few")
     assert main([*argv, "trained"]) == 0  # with its own, which was trained by this recipe
-    assert "2/6 posterior: done before." in capsys.readouterr().out
+    assert "2/7 posterior: done before." in capsys.readouterr().out
     for flags, why in (
         (["--glimpses", "3"], "The published posterior few is not used: it was trained for up to 2 glimpses, not 3."),
         (["--data.fragments", "3"], "The published posterior few is not used: it was trained on other images."),
@@ -240,7 +240,7 @@ def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys,
         with pytest.raises(Stopped):
             main([*argv, f"other-{flags[1]}", *flags])
         told = capsys.readouterr().out
-        assert "2/6 posterior: learns what glimpses say about the label" in told
+        assert "2/7 posterior: learns what glimpses say about the label" in told
         assert why is None or why in told
 
 
@@ -253,7 +253,7 @@ def test_posterior_that_was_trained_for_a_run_is_its_own(tmp_path, capsys, monke
     assert main(["posterior", "train", *words]) == 0
     before = Path("run/posterior/posterior.safetensors").read_bytes()
     assert main(["run", *words, "--published", "celeba-hq", "--until", "posterior", "--no-estimate"]) == 0
-    assert "2/6 posterior: done before." in capsys.readouterr().out
+    assert "2/7 posterior: done before." in capsys.readouterr().out
     assert Path("run/posterior/posterior.safetensors").read_bytes() == before
 
 
@@ -284,7 +284,7 @@ def test_birds_are_pretrained_with_the_heuristic_of_the_first_step(tmp_path, cap
     argv += ["--attention.pretrain-epochs", "1", "--attention.batch", "4", "--glimpses", "2"]
     assert main(argv) == 0
     told = capsys.readouterr().out
-    assert "5/6 attention: 2 networks: ram, ps-nogs; how long, its progress will tell." in told
+    assert "6/7 attention: 2 networks: ram, ps-nogs; how long, its progress will tell." in told
     assert Path("run/attention/ps-nogs/seed-0/done.json").exists()
 
 

@@ -22,6 +22,7 @@ TINY = {
     "bank": {"count": 60, "components": 8},
     "completion": {"drawn": 20, "kept": 6},
     "design": {"images": 3},
+    "whole": {"iterations": 4, "batch": 16, "width": 4},
     "attention": {"iterations": 4, "validate_every": 2, "hidden": 16, "embedding": 16, "batch": 16, "trajectories": 2},
 }
 COMMANDS = {
@@ -29,6 +30,7 @@ COMMANDS = {
     "posterior": [["posterior", "train"]],
     "bank": [["bank", "build"]],
     "sequences": [["annotate"]],
+    "whole-image": [["whole"]],
     "attention": [["train"]],
     "report": [["report"]],
 }
@@ -107,8 +109,14 @@ def test_a_run_goes_on_with_what_the_other_way_made(place, tmp_path, monkeypatch
     monkeypatch.setattr(posterior, "train_posterior", lambda *_, **__: None)
     words = [str(place / "tiny.yaml"), "--out", str(tmp_path / "run"), "--device", "cpu"]
     assert main(["run", *words, "--no-estimate", "--until", "attention"]) == 0
-    assert capsys.readouterr().out.count("done before.") == 4
-    for command in (["posterior", "train"], ["bank", "build"], ["annotate"], ["train", "--method", "ps-nogs"]):
+    assert capsys.readouterr().out.count("done before.") == 5
+    for command in (
+        ["posterior", "train"],
+        ["bank", "build"],
+        ["annotate"],
+        ["whole"],
+        ["train", "--method", "ps-nogs"],
+    ):
         monkeypatch.setattr("nogs.cli.train._table", lambda rows: "")
         assert main([*command, *words] if len(command) < 3 else [command[0], *words, *command[1:]]) == 0
         assert "done before." in capsys.readouterr().err, command
@@ -144,6 +152,13 @@ def sentence(argv, capsys):
         (["annotate"], "sequences", ["--data.annotated", "0"], "has no images to annotate; raise data.annotated."),
         (["annotate"], "sequences", ["--attribute", "Smiling"], "has one categorical label and no attributes"),
         (["annotate"], "sequences", ["--workers", "0"], "--workers must be at least 1, not 0."),
+        (["whole"], "whole-image", ["--whole.batch", "1"], "--whole.batch must be at least 2, not 1."),
+        (
+            ["whole"],
+            "whole-image",
+            ["--posterior.stem", "vgg", "--posterior.weights", "x.safetensors"],
+            "There is no file x.safetensors; check --posterior.weights.",
+        ),
         (["train"], "attention", ["--method", "rma"], "--method must be one of ram, ram+, ps-nogs"),
         (["train"], "attention", ["--method", "ram+"], "ram+ differs from ram in its pretraining alone"),
         (["train"], "attention", ["--method", "ps-hgs"], "which task 'digits' does not have"),

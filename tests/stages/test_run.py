@@ -24,6 +24,7 @@ TINY = {
     "bank": {"count": 60, "components": 8},
     "completion": {"drawn": 20, "kept": 6},
     "design": {"images": 3},
+    "whole": {"iterations": 4, "batch": 16, "width": 4},
     "attention": {"iterations": 6, "validate_every": 2, "save_every": 1, "hidden": 16, "embedding": 16, "batch": 16},
 }
 
@@ -78,6 +79,7 @@ def test_every_stage_leaves_its_product(finished):
         "recipe.yaml", "data/splits.json", "data/inspect.json", "data/contact-sheet.png",
         "posterior/posterior.safetensors", "posterior/evaluation.json", "bank/codes", "bank/evaluation/validation.json",
         "bank/evaluation/completions.png", "sequences/sequences.jsonl", "sequences/maps.safetensors",
+        "whole-image/network.safetensors", "whole-image/evaluation.json", "whole-image/metrics.jsonl",
         "attention/ram/seed-0/evaluation.json", "attention/ps-nogs/seed-0/evaluation.json",
         "attention/ram/seed-0/accuracy-by-glimpses.json", "attention/ps-nogs/seed-0/accuracy-by-glimpses.json",
     ):  # fmt: skip
@@ -99,8 +101,8 @@ def test_accuracy_after_the_last_glimpse_is_that_of_the_evaluation(finished):
 
 def test_a_stage_is_announced_with_its_time(finished):
     _, told = finished
-    for number, stage in enumerate(STAGES[1:5], start=2):
-        (line,) = [line for line in told if line.startswith(f"{number}/6 {stage}: ")]
+    for number, stage in enumerate(STAGES[1:6], start=2):
+        (line,) = [line for line in told if line.startswith(f"{number}/7 {stage}: ")]
         assert re.search(r"; about (a few seconds|\d+ s|\d+ minutes)\.$", line), line
 
 
@@ -113,7 +115,7 @@ def test_what_is_done_is_not_done_again(finished, tmp_path, monkeypatch):
     assert page == run / "report.html"
     assert page.read_text() == "digits"
     assert [line for line in told if "done before" in line] == [
-        f"{n}/6 {stage}: done before." for n, stage in enumerate(STAGES[1:5], start=2)
+        f"{n}/7 {stage}: done before." for n, stage in enumerate(STAGES[1:6], start=2)
     ]
     assert (run / "sequences" / "sequences.jsonl").stat().st_mtime_ns == before
 
@@ -126,11 +128,25 @@ def test_only_what_depends_on_a_changed_field_is_done_again_and_the_former_is_ke
     assert len(again) == 2
     assert again[0].startswith("sequences: design.overlap was 1.0 and is 0.5; done again, the former is kept in ")
     assert again[1].startswith("attention/ps-nogs: made from the sequences that changed; done again")
-    assert "2/6 posterior: done before." in told
-    assert "3/6 bank: done before." in told
+    assert "2/7 posterior: done before." in told
+    assert "3/7 bank: done before." in told
     (kept,) = (tmp_path / "run.before" / "attention").iterdir()
     assert (kept / "seed-0" / "evaluation.json").read_text() == old
     assert (run / "attention" / "ps-nogs" / "seed-0" / "done.json").exists()
+
+
+def test_the_whole_image_reference_is_trained_again_where_its_own_fields_change(finished, tmp_path):
+    run = copied(finished, tmp_path / "run")
+    old = (run / "whole-image" / "evaluation.json").read_text()
+    _, told = follow(run, tiny(whole__width=6))
+    (again,) = [line for line in told if "done again" in line]
+    assert again.startswith("whole-image: whole.width was 4 and is 6; done again, the former is kept in ")
+    assert "6/7 attention: done before." in told
+    (kept,) = (tmp_path / "run.before").iterdir()
+    assert (kept / "evaluation.json").read_text() == old
+    assert read_json(run / "whole-image" / "evaluation.json")["parameters"] != json.loads(old)["parameters"]
+    _, told = follow(run, tiny(whole__width=6, glimpses=3), until="whole-image")
+    assert "5/7 whole-image: done before." in told  # it sees no glimpses
 
 
 @pytest.mark.parametrize("stage", ["posterior", "attention"])
@@ -166,7 +182,10 @@ def test_a_run_stops_after_the_stage_that_is_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"until": "never"}, "There is no stage 'never'; choose data, posterior, bank, sequences, attention, report."),
+        (
+            {"until": "never"},
+            "There is no stage 'never'; choose data, posterior, bank, sequences, whole-image, attention, report.",
+        ),
         ({"workers": 0}, "--workers must be at least 1, not 0."),
         ({"attribute": ("Smiling",)}, "has one categorical label and no attributes"),
         ({"posterior": "nothing.safetensors"}, "There is no posterior nothing.safetensors; check --posterior."),
@@ -186,7 +205,7 @@ def test_a_run_without_images_to_annotate_is_refused(tmp_path):
 def test_a_posterior_of_ones_own_is_used(finished, tmp_path):
     file = finished[0] / "posterior" / "posterior.safetensors"
     _, told = follow(tmp_path / "run", posterior=str(file), until="sequences")
-    assert f"2/6 posterior: {file}, which was trained before." in told
+    assert f"2/7 posterior: {file}, which was trained before." in told
     own, other = (load(run / "sequences").locations.tolist() for run in (finished[0], tmp_path / "run"))
     assert own == other
 
@@ -281,9 +300,9 @@ def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):
     unlimited = tiny(bank__generator="trained", bank__trained=small | few)
     assert estimates.bank_seconds(unlimited, task, device=torch.device("cpu"), path=None) is None
     _, told = follow(tmp_path / "run", found, estimate=True, until="bank")
-    (line,) = [line for line in told if line.startswith("3/6 bank: ")]
+    (line,) = [line for line in told if line.startswith("3/7 bank: ")]
     assert line.startswith(
-        "3/6 bank: 60 images to complete glimpses with, by a generator that is trained for 100 s at most; about 2 min"
+        "3/7 bank: 60 images to complete glimpses with, by a generator that is trained for 100 s at most; about 2 min"
     )
 
 

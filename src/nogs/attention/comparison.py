@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nogs.runtime.files import read_json
 from nogs.runtime.headers import described
 from nogs.runtime.metrics import read_metrics
 from nogs.runtime.tensors import tensor_header
+from nogs.whole.evaluation import whole_accuracy
 
 MEASURES = {
     "converged": "iterations to convergence",
@@ -81,7 +82,9 @@ def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
             )
         evaluation = read_json(path)
         with described(path, f"the evaluation of a network whose curves are in {path.parent / 'metrics.jsonl'}"):
-            out.append(learned(evaluation, metrics, embedder=embedder))
+            network = learned(evaluation, metrics, embedder=embedder)
+        whole = whole_accuracy(run, network.attribute)
+        out.append(network if whole is None else replace(network, whole=whole))
     return out
 
 
@@ -221,8 +224,9 @@ def table(comparison: Mapping[str, Any]) -> str:
             lines.append("| " + " | ".join(cells) + " |")
     for name in ("majority_class", "whole_image"):
         if (value := comparison.get(f"{name}_accuracy")) is not None:
-            label = name.replace("_", " ") + (", same features" if name == "whole_image" else "")
-            lines.append("| " + " | ".join([label, "", "", "", "", f"{100 * value:.2f} %", "", "", ""]) + " |")
+            lines.append(
+                "| " + " | ".join([name.replace("_", " "), "", "", "", "", f"{100 * value:.2f} %", "", "", ""]) + " |"
+            )
     return "\n".join(lines)
 
 

@@ -40,6 +40,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sequences score": ("nogs.cli.score:score", "what is known after each glimpse along sequences"),
         "sequences heuristic": ("nogs.cli.heuristic:heuristic", "how salient each location is, and sequences from it"),
         "sequences handcrafted": ("nogs.cli.heuristic:handcrafted", "sequences by the labelled parts of birds"),
+        "whole": ("nogs.cli.whole:whole", "train a classifier of whole images, to compare with"),
         "train": ("nogs.cli.train:train", "train hard-attention networks"),
     },
     "share": {

@@ -25,7 +25,7 @@ class RunArgs(StageArgs):
     """A published posterior, or a posterior's file, in place of one that is trained here."""
     generator_path: Annotated[OptionalPath, Rare] = None
     """File or folder of the bank's generator, if it needs one."""
-    until: Literal["data", "posterior", "bank", "sequences", "attention", "report"] = "report"
+    until: Literal["data", "posterior", "bank", "sequences", "whole-image", "attention", "report"] = "report"
     """The last stage to do."""
     workers: Annotated[int | None, Rare] = None
     """Processes that annotate; by default one a GPU, or one a core where there is none."""

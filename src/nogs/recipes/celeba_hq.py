@@ -8,6 +8,7 @@ from nogs.data.config import CELEBA_HQ
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe
+from nogs.whole.config import WholeConfig
 
 RECIPE = Recipe(
     name="celeba-hq",
@@ -38,5 +39,6 @@ RECIPE = Recipe(
     # the paper's v alone leaves a handful of completions of a bank of this size
     completion=CompletionConfig(proposal="tuned", least_effective=80),
     design=DesignConfig(images=120, stride=4, slack=1, batch=8064),
+    whole=WholeConfig(iterations=3_000, batch=256, width=32),
     attention=AttentionConfig(),
 )

@@ -8,6 +8,7 @@ from nogs.data.config import CUB
 from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe
+from nogs.whole.config import WholeConfig
 
 RECIPE = Recipe(
     name="cub",
@@ -52,6 +53,7 @@ RECIPE = Recipe(
         exact_reach=0,
     ),
     design=DesignConfig(images=125, stride=3, growth=1.25, refine=0.2),
+    whole=WholeConfig(iterations=3_200),
     # the paper validates CUB once an epoch of 80 iterations, and takes convergence from the accuracy
     attention=AttentionConfig(
         embedder="vgg",

@@ -12,6 +12,7 @@ from nogs.design.config import DesignConfig
 from nogs.plus.config import PlusConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.recipes.recipe import Recipe
+from nogs.whole.config import WholeConfig
 
 RECIPE = Recipe(
     name="digits",
@@ -52,6 +53,7 @@ RECIPE = Recipe(
         exact_reach=0,
     ),
     design=DesignConfig(images=16, keep_maps=True),
+    whole=WholeConfig(iterations=400),
     attention=AttentionConfig(
         flip=False,
         hidden=128,

@@ -26,6 +26,7 @@ from nogs.recipes.machines import SIDES, for_cpu, for_gpu, least_batch
 from nogs.recipes.recipe import Recipe, changed
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
+from nogs.whole.config import WholeConfig
 
 __all__ = ["CHOSEN", "RECIPE", "choose", "chosen"]
 
@@ -53,6 +54,7 @@ RECIPE = Recipe(
         proposal="tuned", temperatures=(40.0, 80.0), least_effective=30, proposal_reach=0, exact_reach=2
     ),
     design=DesignConfig(),
+    whole=WholeConfig(iterations=3_000, seconds=60),  # about a tenth of a run's time
     attention=AttentionConfig(),
 )
 
@@ -68,6 +70,7 @@ CHOSEN = frozenset(
         *(f"posterior.{name}" for name in ("optimizer", "dropout", "smoothing", "average")),
         *(f"bank.{name}" for name in ("generator", "count", "components", "batch")),
         *("completion.kept", "completion.drawn", "completion.exact_reach", "design.images", "design.keep_maps"),
+        *("whole.width", "whole.pretrained_rate"),
         *(f"attention.{name}" for name in ("hidden", "embedding", "learning_rate", "iterations", "validate_every")),
     ]
 )

@@ -104,6 +104,7 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
     pick("completion.exact_reach", 1, "px that a bank image may be shifted")
     pick("design.images", 8, "images annotated together, and lost by a crash")
+    pick("whole.pretrained_rate", 0, "ImageNet's features of whole images, where they are used, stay as they are")
     pick("attention.hidden", 128, "units of the network")
     pick("attention.embedding", 128, "units of the network")
     pick("attention.learning_rate", 1e-3, "Adam's step size")
@@ -173,6 +174,7 @@ def for_gpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
         pick("bank.trained.steps", 16, "from noise to an image; more cost as much time as they have steps")
         pick("bank.batch", 512, "images generated together keep the GPU busy")
     pick("design.images", 64, "images annotated together")
+    pick("whole.width", 32, "channels of the classifier of whole images")
     pick("attention.hidden", 256, "units of the network")
     pick("attention.embedding", 256, "units of the network")
     epochs = 150 * seen.training // 64

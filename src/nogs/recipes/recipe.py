@@ -19,6 +19,7 @@ from nogs.posterior.config import PosteriorConfig
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.files import write_yaml
+from nogs.whole.config import WholeConfig
 
 __all__ = ["Recipe", "changed", "validated"]
 
@@ -44,6 +45,7 @@ class Recipe(BaseModel):
     bank: BankConfig = BankConfig()
     completion: CompletionConfig = CompletionConfig()
     design: DesignConfig = DesignConfig()
+    whole: WholeConfig = WholeConfig()
     attention: AttentionConfig = AttentionConfig()
     plus: PlusConfig = PlusConfig()
 

@@ -1,4 +1,4 @@
-"""The stages of a run: data, posterior, bank, sequences, attention, report; and `run`, which does them in order.
+"""The stages of a run: data, posterior, bank, sequences, whole-image, attention, report; `run` does them in order.
 
 In: an `Experiment` (a recipe, `Settings` and the folder of a run). Out: that folder with the stage's product in it.
 Each is resumable, refuses what does not fit before it begins, and notes what its product was made from.

@@ -24,7 +24,15 @@ from nogs.design.steps import Tools, annotate_images, first_step
 from nogs.recipes import Recipe
 from nogs.runtime.capture import captured
 
-__all__ = ["attention_seconds", "bank_seconds", "clock", "decoding_seconds", "posterior_seconds", "sequences_seconds"]
+__all__ = [
+    "attention_seconds",
+    "bank_seconds",
+    "clock",
+    "decoding_seconds",
+    "posterior_seconds",
+    "sequences_seconds",
+    "whole_seconds",
+]
 
 
 def clock(seconds: float) -> str:
@@ -122,6 +130,23 @@ def sequences_seconds(
         each = seconds(ids[: min(16, recipe.design.images)])
     blocks = math.ceil(len(ids) / recipe.design.images)
     return between - began + each * len(ids) / min(workers, blocks)
+
+
+def whole_seconds(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None) -> float:
+    """All iterations and validations of the whole-image reference, or its limit; or the features of all images."""
+    from nogs.whole.trainer import Trainer
+
+    config = recipe.whole
+    trainer = Trainer(task, config=config, posterior=recipe.posterior, seed=recipe.seed, device=device, data=data)
+    few = trainer.training[:16]
+    with trainer.precision.active():
+        look = _seconds(lambda: trainer.features(few), device, times=1) / len(few)
+        learning = (
+            look * len(trainer.training) if trainer.frozen else _seconds(trainer.step, device) * config.iterations
+        )
+    rounds = 1 if trainer.frozen else trainer.validations
+    judging = look * (rounds * len(task.splits["validation"]) + len(task.splits["test"]))
+    return min(learning, config.seconds or math.inf) + judging
 
 
 def attention_seconds(recipe: Recipe, task: Task, members: Sequence[Member], *, device: torch.device) -> float | None:

@@ -24,7 +24,7 @@ from nogs.stages.settings import Settings, check_recipe, load, remembered
 
 __all__ = ["STAGES", "Experiment", "cores", "counted"]
 
-STAGES = ("data", "posterior", "bank", "sequences", "attention", "report")
+STAGES = ("data", "posterior", "bank", "sequences", "whole-image", "attention", "report")
 """The stages of a run, in order; `nogs.stages` has a function for each."""
 
 

@@ -10,7 +10,7 @@ from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.lock import only_one
-from nogs.stages import attention, bank, data, posterior, report, sequences
+from nogs.stages import attention, bank, data, posterior, report, sequences, whole
 from nogs.stages.experiment import STAGES, Experiment
 from nogs.stages.settings import Settings, remembered
 
@@ -21,6 +21,7 @@ _DO: dict[str, Callable[[Experiment], object]] = {
     "posterior": posterior.train,
     "bank": bank.build,
     "sequences": sequences.annotate,
+    "whole-image": whole.train,
     "attention": attention.train,
     "report": report.write,
 }

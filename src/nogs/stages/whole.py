@@ -1,0 +1,54 @@
+"""The stage `whole-image`: what can be known from all pixels? The reference that a few glimpses are held against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from nogs.runtime.files import read_json
+from nogs.stages import data, estimates
+from nogs.stages.experiment import Experiment
+from nogs.whole.evaluation import FILE, FOLDER
+from nogs.whole.network import pretrained
+from nogs.whole.training import made_from, train_whole
+
+__all__ = ["train"]
+
+_SMALL = 64 * 64  # pixels of images that one thread learns from soon enough
+
+
+def train(experiment: Experiment) -> Path:
+    """Train a small classifier of whole images; of a task with attributes one network for all of them."""
+    recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
+    folder = experiment.folder / FOLDER
+    fields = made_from(recipe.whole, recipe.posterior, data=settings.data)
+    data.prepare(experiment)
+    experiment.enter(FOLDER, {**fields, "seed": recipe.seed, "from data": task.fingerprint})
+    small = not pretrained(recipe.posterior) and task.grid.height * task.grid.width <= _SMALL
+    with experiment.threads(small=small):
+        if not experiment.skipped(FOLDER, folder):
+            experiment.announce(
+                FOLDER,
+                "a small classifier that sees all pixels, to compare with",
+                lambda: estimates.whole_seconds(recipe, task, device=experiment.device, data=settings.data),
+            )
+        train_whole(
+            task,
+            config=recipe.whole,
+            posterior=recipe.posterior,
+            folder=folder,
+            seed=recipe.seed,
+            device=settings.device,
+            data=settings.data,
+        )
+    found = read_json(folder / FILE)
+    experiment.tell(f"  {_scores(found)} ({found['seconds']:.0f} s)")
+    return folder
+
+
+def _scores(found: dict[str, Any]) -> str:
+    tests = found["tests"]
+    accuracy, nll = (fmean(test[name] for test in tests.values()) for name in ("accuracy", "nll"))
+    over = f", mean of {len(tests)} attributes" if len(tests) > 1 else ""
+    return f"{accuracy:.1%} of the test images right, NLL {nll:.3f} nats{over}"
