@@ -180,7 +180,7 @@ def _sequences(
     if method == "ps-nogs":
         return given
     if not ids:
-        raise InputError(f"Task {task.name!r} has no images to supervise for {method}; raise data.annotated.")
+        raise InputError(f"Task {task.title!r} has no images to supervise for {method}; raise data.annotated.")
     if method == "ps-hgs":
         return handcrafted(task, ids, glimpses=glimpses, seed=seed)
     assert heuristic is not None

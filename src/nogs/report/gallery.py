@@ -62,7 +62,7 @@ def gallery(runs: Sequence[tuple[Run, Task]], *, images: int, link: Any) -> dict
             looks[id].append(look | {"source": link(network.folder / "evaluation.json")})
     grid = task.grid
     return {
-        "task": task.name,
+        "task": task.title,
         "grid": grid.to_json(),
         "steps": max(len(look["pixels"]) for all_ in looks.values() for look in all_),
         "images": [

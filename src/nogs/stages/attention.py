@@ -14,6 +14,7 @@ from nogs.attention.training import train as train_networks
 from nogs.model.stopping import FILE, accuracy_by_glimpses, write_accuracy_by_glimpses
 from nogs.posterior.imagenet import find_weights
 from nogs.runtime.files import read_json
+from nogs.runtime.progress import working
 from nogs.stages import data, estimates
 from nogs.stages.experiment import Experiment, counted
 from nogs.stages.heuristic import find_map
@@ -22,6 +23,7 @@ from nogs.stages.verdict import verdicts
 __all__ = ["train"]
 
 
+@working("attention")
 def train(experiment: Experiment) -> list[Path]:
     """Train a network for each method, attribute, seed and weight of supervision; each one's folder.
 

@@ -11,6 +11,7 @@ from nogs.data.inspect import contact_sheet, describe
 from nogs.recipes import Recipe
 from nogs.runtime.files import write_json, write_sealed
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.progress import working
 from nogs.runtime.stage import Stage
 from nogs.stages.estimates import clock, decoding_seconds
 from nogs.stages.experiment import Experiment
@@ -20,6 +21,7 @@ from nogs.stages.settings import LOCAL, Settings
 __all__ = ["decoding", "prepare", "remarks"]
 
 
+@working("data")
 def prepare(experiment: Experiment) -> Path:
     """Write a run's recipe, the ids of its splits, counts of its labels and a contact sheet; once for an experiment."""
     recipe, task, folder = experiment.recipe, experiment.task, experiment.folder / "data"

@@ -64,4 +64,4 @@ def _check(experiment: Experiment) -> None:
     task = experiment.task
     experiment.attributes  # noqa: B018 - refused, if a task with attributes has none
     if not task.splits["annotate"] and "ps-nogs" in experiment.settings.method:
-        raise InputError(f"Task {task.name!r} has no images to annotate; raise data.annotated.")
+        raise InputError(f"Task {task.title!r} has no images to annotate; raise data.annotated.")
