@@ -34,7 +34,7 @@ def glimpses_sheet(
     for n, (image, answer, name) in enumerate(zip(images, answers, names)):
         left = _GAP + n % columns * (_TILE + _GAP)
         top = _GAP + n // columns * (height + _CAPTION + _GAP)
-        sheet.paste(_tile(image, answer, grid, (_TILE, height)), (left, top))
+        sheet.paste(tile(image, answer.locations, grid, (_TILE, height)), (left, top))
         glimpses = f"{len(answer.locations)} glimpse{'s' if len(answer.locations) != 1 else ''}"
         said = f"{answer.label} ({answer.probability:.1%}), {glimpses}, {answer.pixels_read:.1%} of the pixels"
         for line, text in enumerate((name, said)):
@@ -44,19 +44,21 @@ def glimpses_sheet(
     return out.getvalue()
 
 
-def _tile(image: npt.NDArray[np.uint8], answer: Answer, grid: Grid, size: tuple[int, int]) -> Image.Image:
-    """The image, dimmed where nobody looked, with its boxes."""
+def tile(
+    image: npt.NDArray[np.uint8], locations: Sequence[Sequence[int]], grid: Grid, size: tuple[int, int]
+) -> Image.Image:
+    """The image, dimmed where nobody looked, with a numbered box at each of the `locations`."""
     seen = np.zeros(image.shape[:2], bool)
-    for row, column in answer.locations:
+    for row, column in locations:
         seen[row : row + grid.glimpse, column : column + grid.glimpse] = True
     shown = np.where(seen[..., None], image, image // 2 + 32).astype(np.uint8)
     nearest = grid.width < size[0]
-    tile = Image.fromarray(shown).resize(size, Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS)
-    draw = ImageDraw.Draw(tile)
+    picture = Image.fromarray(shown).resize(size, Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS)
+    draw = ImageDraw.Draw(picture)
     scale = size[0] / grid.width
     font = ImageFont.load_default(16)
     before: dict[tuple[int, int], int] = {}
-    for step, (row, column) in enumerate(answer.locations):
+    for step, (row, column) in enumerate(locations):
         colour = _STEPS[step % len(_STEPS)]
         again = before.get((row, column), 0)
         before[row, column] = again + 1
@@ -65,7 +67,7 @@ def _tile(image: npt.NDArray[np.uint8], answer: Answer, grid: Grid, size: tuple[
         # numbers of glimpses at the same place stand beside each other
         place = (corner[0] + 5 + 14 * again, corner[1] + 3)
         draw.text(place, str(step + 1), colour, font, stroke_width=2, stroke_fill="black")
-    return tile
+    return picture
 
 
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

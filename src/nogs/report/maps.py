@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from nogs.data.task import Task
-from nogs.report.drawing import GREY, LOOK_HERE, STEPS, boxes, cells, colour_bar, cross, frame, new_figure, seen
+from nogs.report.choice import class_of
+from nogs.report.drawing import GREY, LOOK_HERE, STEPS, boxes, cells, colour_bar, cross, frame, new_figure, seen, short
 from nogs.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -72,10 +73,4 @@ def _left(sequences: Sequences, place: int, t: int) -> str:
 
 
 def _named(task: Task, sequences: Sequences, id: str) -> str:
-    label = task.labels[task.position[id]]
-    if task.space.kind == "categorical":
-        return f"image {id}: {task.space.names[int(label)]}"[:34]
-    if sequences.attribute is None:
-        return f"image {id}"
-    present = bool(label[task.attribute(sequences.attribute)])
-    return f"image {id}: {'' if present else 'not '}{sequences.attribute}"
+    return short(class_of(task, id, sequences.attribute) or f"image {id}")

@@ -41,15 +41,16 @@ class Picture:
     dark: str = ""
 
 
-def save_figure(figure: Figure, folder: Path, name: str) -> Picture:
-    """Write NAME.png and NAME.svg into `folder`, and return what the page shows."""
+def save_figure(figure: Figure, folder: Path, name: str, *, files: bool = True) -> Picture:
+    """Write NAME.png and NAME.svg into `folder`, where `files` are wanted, and return what the page shows."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)  # it draws a box instead
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once; every file is then the same picture
         light = _saved(figure, "png")
-        write_bytes(folder / f"{name}.png", light, durable=False)
-        write_bytes(folder / f"{name}.svg", _saved(figure, "svg"), durable=False)
+        if files:
+            write_bytes(folder / f"{name}.png", light, durable=False)
+            write_bytes(folder / f"{name}.svg", _saved(figure, "svg"), durable=False)
         width, height = (round(inches * figure.dpi) for inches in figure.get_size_inches())
         inline = _inline(_saved(figure, "svg", text=True).decode(), name)
         if len(inline) <= SMALL:

@@ -14,7 +14,8 @@ from nogs.data.task import Task
 from nogs.design.entropies import Entropies
 from nogs.design.epe import first_minimum, weighted
 from nogs.design.steps import Tools, allowed_next
-from nogs.report.drawing import GREY, LOOK_HERE, cells, colour_bar, cross, frame, new_figure, seen
+from nogs.report.choice import class_of
+from nogs.report.drawing import GREY, LOOK_HERE, cells, colour_bar, cross, frame, new_figure, seen, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,7 +114,8 @@ def boed_figure(task: Task, walk: WalkThrough) -> Figure:
     _head(last, f"4  its mean over {walk.completions} completions (EPE)")
     colour_bar(figure, shown, last, "expected posterior entropy (nats)", shrink=0.6)
     last.set_xlabel(f"panel 3: {low:.2f} (brightest) to {high:.2f} nats", fontsize=8.5, color=GREY)
-    figure.suptitle(f"Where to look next at image {walk.id}: glimpse {number + 1}, at the cross", fontsize=11)
+    of = f" at a picture of {short(name, 40)}" if (name := class_of(task, walk.id)) else ""
+    figure.suptitle(f"Where to look next{of}: glimpse {number + 1}, at the cross", fontsize=11)
     return figure
 
 

@@ -15,10 +15,9 @@ from nogs.model.stopping import FILE, accuracy_by_glimpses, write_accuracy_by_gl
 from nogs.posterior.imagenet import find_weights
 from nogs.runtime.files import read_json
 from nogs.runtime.progress import working
-from nogs.stages import data, estimates
+from nogs.stages import data, estimates, verdict
 from nogs.stages.experiment import Experiment, counted
 from nogs.stages.heuristic import find_map
-from nogs.stages.verdict import verdicts
 
 __all__ = ["train"]
 
@@ -66,9 +65,8 @@ def train(experiment: Experiment) -> list[Path]:
                 f"test images right (the most common class {found['majority_class_accuracy']:.1%})"
             )
         _by_glimpses(experiment, folders)
-    every = [path.parent for path in sorted(folder.glob("**/evaluation.json"))]
-    for verdict in verdicts(every, out=folder / "verdict.json"):
-        experiment.tell(f"  {verdict}")
+    for line in () if experiment.whole else verdict.write(experiment.folder):  # a whole run ends with it
+        experiment.tell(line)
     return folders
 
 

@@ -10,20 +10,11 @@ from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.lock import only_one
-from nogs.stages import attention, bank, data, posterior, report, sequences
+from nogs.stages import attention, bank, data, posterior, report, sequences, verdict
 from nogs.stages.experiment import STAGES, Experiment
 from nogs.stages.settings import Settings, remembered
 
 __all__ = ["run"]
-
-_DO: dict[str, Callable[[Experiment], object]] = {
-    "data": data.prepare,
-    "posterior": posterior.train,
-    "bank": bank.build,
-    "sequences": sequences.annotate,
-    "attention": attention.train,
-    "report": report.write,
-}
 
 
 def run(
@@ -55,8 +46,21 @@ def run(
         _check(experiment)
     with only_one(folder):
         for stage in STAGES[: STAGES.index(until) + 1]:
-            _DO[stage](experiment)
+            _do(stage)(experiment)
+        if until in ("attention", "report"):
+            tell("\n" + "\n".join(verdict.write(experiment.folder)))
     return experiment.folder / ("report.html" if until == "report" else until)
+
+
+def _do(stage: str) -> Callable[[Experiment], object]:
+    return {
+        "data": data.prepare,
+        "posterior": posterior.train,
+        "bank": bank.build,
+        "sequences": sequences.annotate,
+        "attention": attention.train,
+        "report": report.write,
+    }[stage]
 
 
 def _check(experiment: Experiment) -> None:

@@ -39,7 +39,8 @@ def handcrafted(task: Task, ids: Iterable[str], *, glimpses: int, seed: int) -> 
     if parts is None or missing:
         raise InputError(
             f"Hand-crafted sequences (ps-hgs) need the position of each image's {missing[0]}, which task "
-            f"{task.title!r} does not have: they are for cub with parts/parts.txt and parts/part_locs.txt in its data folder."
+            f"{task.title!r} does not have: they are for cub with parts/parts.txt and parts/part_locs.txt in its data "
+            "folder."
         )
     wanted = [[parts.names.index(name) for name in names] for names in ORDER.values()][:glimpses]
     points = []
