@@ -37,7 +37,7 @@ def glimpses_sheet(
         sheet.paste(tile(image, answer.locations, grid, (_TILE, height)), (left, top))
         glimpses = f"{len(answer.locations)} glimpse{'s' if len(answer.locations) != 1 else ''}"
         said = f"{answer.label} ({answer.probability:.1%}), {glimpses}, {answer.pixels_read:.1%} of the pixels"
-        for line, text in enumerate((name, said)):
+        for line, text in enumerate((name or answer.label, said)):
             draw.text((left, top + height + 4 + 18 * line), _short(draw, text, font), "black" if line else "#555", font)
     out = io.BytesIO()
     sheet.save(out, "PNG")
@@ -51,12 +51,13 @@ def tile(
     seen = np.zeros(image.shape[:2], bool)
     for row, column in locations:
         seen[row : row + grid.glimpse, column : column + grid.glimpse] = True
-    shown = np.where(seen[..., None], image, image // 2 + 32).astype(np.uint8)
+    shown = np.where(seen[..., None], image, image // 3 + 32).astype(np.uint8)
     nearest = grid.width < size[0]
     picture = Image.fromarray(shown).resize(size, Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS)
     draw = ImageDraw.Draw(picture)
     scale = size[0] / grid.width
-    font = ImageFont.load_default(16)
+    height = max(16, size[0] // 20)
+    font = ImageFont.load_default(height)
     before: dict[tuple[int, int], int] = {}
     for step, (row, column) in enumerate(locations):
         colour = _STEPS[step % len(_STEPS)]
@@ -65,7 +66,7 @@ def tile(
         corner = (column * scale, row * scale, (column + grid.glimpse) * scale - 1, (row + grid.glimpse) * scale - 1)
         draw.rectangle(corner, outline=colour, width=max(1, 3 - again))
         # numbers of glimpses at the same place stand beside each other
-        place = (corner[0] + 5 + 14 * again, corner[1] + 3)
+        place = (corner[0] + 5 + 0.9 * height * again, corner[1] + 3)
         draw.text(place, str(step + 1), colour, font, stroke_width=2, stroke_fill="black")
     return picture
 

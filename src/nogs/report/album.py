@@ -88,8 +88,9 @@ class Album:
                 "epe",
                 "How a near-optimal sequence comes about",
                 "The image whose entropy fell most (figure 2 of the paper); all others are in the gallery.",
-                epe_figure(self.task, found.sequences, id, maps[found.sequences.position[id]]),
+                epe_figure(self.task, found.sequences, id, own := maps[found.sequences.position[id]]),
                 (found.folder / "maps.safetensors", found.folder / "sequences.jsonl"),
+                epe_figure(self.task, found.sequences, id, own, down=True),
             )
             return
 
@@ -119,6 +120,7 @@ class Album:
             "bank, the posterior's entropy on each if one looked at each location, and the weighted mean of these.",
             boed_figure(self.task, walk),
             (self.run.posterior_file, self.run.folder / "bank" / "done.json"),
+            boed_figure(self.task, walk, down=True),
         )
 
     def _scores(self) -> Iterator[Plate]:

@@ -50,7 +50,7 @@ def confusion(found: Looker) -> Confusion:
     """What a network calls the test images."""
     truth, number = found.truth[found.task.rows(found.tested)], len(found.labels)
     counts = np.bincount(truth * number + found.said, minlength=number * number).reshape(number, number)
-    return Confusion(tuple(found.labels), counts)
+    return Confusion(tuple(name.replace("_", " ") for name in found.labels), counts)
 
 
 def classes_table(found: Mapping[str, tuple[Looker, Confusion]], *, link: Link) -> Table:
@@ -86,7 +86,7 @@ def confusion_figure(found: Confusion) -> Figure:
     for k in range(len(names)):
         for j in range(len(names)):
             if counts[k, j]:
-                ink = "#ffffff" if share[k, j] > 0.45 else "#1d2329"
+                ink = "#fefefe" if share[k, j] > 0.45 else "#1d2329"  # not paper or ink, which a dark page changes
                 weight = "bold" if k == j else "normal"
                 axes.text(j, k, f"{counts[k, j]:,}", ha="center", va="center", fontsize=size, color=ink, weight=weight)
     shown = [short(name, 18) for name in names]

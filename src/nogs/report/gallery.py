@@ -95,7 +95,7 @@ def gallery(shown: Sequence[Shown], *, images: int | None, link: Callable[[Path]
         "images": [
             {
                 "id": id,
-                "label": class_of(task, id, attribute),
+                "label": class_of(task, id, attribute).replace("_", " "),
                 "split": "test picture" if id in test else "picture with a sequence",
                 "right": right.get(id),
                 "src": encoded(task.images[task.position[id]]),
@@ -170,7 +170,8 @@ def _rollouts(one: Looker, ids: Sequence[str], prefix: str) -> Iterable[tuple[st
 
 
 def _rollout(one: Looker, found: Trace, n: int, truth: int, prefix: str) -> dict[str, Any]:
-    network, names, answers = one.network, one.labels, found.answers[n]
+    network, answers = one.network, found.answers[n]
+    names = [name.replace("_", " ") for name in one.labels]
     about = f" for {network.attribute.replace('_', ' ')}" if network.attribute else ""
     # the true class, and those that are the likeliest at some time
     kept = [truth, *(int(k) for k in np.argsort(-answers.max(0), kind="stable") if k != truth)][: _NAMED + 1]

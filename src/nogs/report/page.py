@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from markupsafe import Markup, escape
 
 from nogs.attention.store import OTHER_SPLITS, splits_mark
 from nogs.data import read_splits
@@ -26,8 +27,9 @@ from nogs.report.headlines import commands, headlines
 from nogs.report.methods import compared, learned_in
 from nogs.report.pictures import Picture, save_figure
 from nogs.report.plates import Plate, learning_plates
-from nogs.report.tables import Table, methods_table, runs_table, tables
-from nogs.report.verdict import verdict
+from nogs.report.results import title
+from nogs.report.tables import Table, methods_table, percent, runs_table, tables
+from nogs.report.verdict import Verdict, verdict
 from nogs.runtime import progress
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
@@ -129,6 +131,7 @@ class _Page:
             lstrip_blocks=True,
             undefined=StrictUndefined,
         )
+        environment.filters["flags"] = _flags
         template = Path(__file__).with_name("template")
         looks = self._gallery(images)
         names = [("Side by side", "comparison")] if self.comparison else [("Results", "results")]
@@ -157,7 +160,7 @@ class _Page:
 
     def _title(self) -> str:
         if len(self.runs) == 1:
-            return self.runs[0].task
+            return self.runs[0].task if self.tasks[0] is None else self.tasks[0].title
         return f"{', '.join(run.name for run in self.runs[:-1])} and {self.runs[-1].name}"
 
     def _section(
@@ -185,6 +188,7 @@ class _Page:
             "headlines": headlines(run, link=self.link, comparison_file=file),
             "verdict": "" if found is None else found.sentence,
             "advice": "" if found is None else found.advice,
+            "rows": _bars(found),
             "races": [] if found is None or len(found.races) > 3 else [race["sentence"] for race in found.races],
             "absent": [*problems, *_absent(run, task)],
             "first_tables": first,
@@ -335,6 +339,26 @@ def _absent(run: Run, task: Task | None) -> list[str]:
             "annotate keeps them."
         )
     return lines
+
+
+def _bars(found: Verdict | None) -> list[dict[str, Any]]:
+    """Every way to look as a bar, the one that the verdict leads with marked."""
+    if found is None:
+        return []
+    return [
+        {
+            "name": title(row.method),
+            "best": row.method == found.best,
+            "width": f"{100 * row.accuracy:.1f}",
+            "share": percent(row.accuracy),
+        }
+        for row in found.rows
+    ]
+
+
+def _flags(text: str) -> Markup:
+    """A sentence whose flags stand out, and are not broken in two."""
+    return Markup(re.sub(r"--[a-z][\w.-]*(?: \d+)*", r"<code>\g<0></code>", str(escape(text))))
 
 
 def _steps(looks: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ class Verdict:
     advice: str
     races: tuple[dict[str, Any], ...]
     rows: tuple[Result, ...]
+    best: str  # the method that a user should take
 
     @property
     def lines(self) -> list[str]:
@@ -36,7 +37,8 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         rows = [row.to_json() for row in self.rows]
-        return {"sentence": self.sentence, "advice": self.advice, "races": list(self.races), "rows": rows}
+        said = {name: getattr(self, name) for name in ("sentence", "advice", "best")}
+        return {**said, "races": list(self.races), "rows": rows}
 
 
 def verdict(run: Run) -> Verdict | None:
@@ -51,7 +53,7 @@ def verdict(run: Run) -> Verdict | None:
     leader = max(taught, key=lambda row: row.accuracy, default=None)
     rivals = [row for row in rows if leader is not None and row not in taught and row.method != WHOLE]
     advice = "" if leader is None else _advice(run, leader, rivals)
-    return Verdict(_sentence(run, best, rows), advice, tuple(_races(run)), tuple(rows))
+    return Verdict(_sentence(run, best, rows), advice, tuple(_races(run)), tuple(rows), best.method)
 
 
 def _sentence(run: Run, best: Result, rows: Sequence[Result]) -> str:
