@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,8 +135,11 @@ def collapse(usage: Float[Tensor, "T L"], grid: Grid) -> str | None:
     )
 
 
-def summaries(evaluation: Evaluation, greedy: Evaluation, grid: Grid) -> list[dict[str, Any]]:
-    """Each network's numbers on a split, as JSON values."""
+def summaries(
+    evaluation: Evaluation, greedy: Evaluation, grid: Grid, *, routed: Sequence[bool] = ()
+) -> list[dict[str, Any]]:
+    """Each network's numbers on a split, as JSON values; those that are `routed` look where they are told to, so that
+    their policy can't collapse."""
     usage = evaluation.usage(len(grid))
     columns = {
         **evaluation.scores(),
@@ -150,7 +153,7 @@ def summaries(evaluation: Evaluation, greedy: Evaluation, grid: Grid) -> list[di
         {
             **{name: values[m] for name, values in lists.items()},
             "pixels_seen": coverage(evaluation.locations[m], grid),
-            "warning": collapse(usage[m], grid),
+            "warning": None if routed and routed[m] else collapse(usage[m], grid),
         }
         for m in range(len(usage))
     ]

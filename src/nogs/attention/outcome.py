@@ -28,7 +28,8 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
     for kind, parameters in trainer.best_networks.items():
         networks.load_state_dict(parameters, strict=False)  # what is frozen is there already
         evaluation = sampled()
-        scores = summaries(evaluation, greedy(), cohort.task.grid)
+        routed = [member.route is not None for member in trainer.members]
+        scores = summaries(evaluation, greedy(), cohort.task.grid, routed=routed)
         for m, member in enumerate(trainer.members):
             best = {
                 "iteration": int(trainer.best_iteration[kind][m]),

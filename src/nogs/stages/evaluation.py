@@ -31,6 +31,6 @@ def evaluate(
     greedy = Evaluator(network, cohort, split, trajectories=1, greedy=True)()
     known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
     found = {**known, "split": split, "trajectories": trajectories}
-    found["scores"] = summaries(sampled, greedy, task.grid)[0]
+    found["scores"] = summaries(sampled, greedy, task.grid, routed=[network.routes is not None])[0]
     by_glimpses = accuracy_by_glimpses(network, about, task, split=split, trajectories=trajectories)
     return found, pixel_locations(sampled, task.grid, 0), by_glimpses
