@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nogs.attention.methods import METHODS
 from nogs.report.contents import Run
 from nogs.report.results import RANDOM, WHOLE, best_network, quoted_table, results, title
 from nogs.report.tables import Link, percent
@@ -76,7 +77,7 @@ def commands(run: Run, *, report: Sequence[Path]) -> list[str]:
         attribute = _flag("attribute", {one.sequences.attribute for one in annotated})
         lines.append(f"nogs annotate {recipe}{attribute}{_images(run, annotated[0].sequences.ids)}{end}")
     if run.networks:
-        methods = " ".join(dict.fromkeys(network.method for network in run.networks))
+        methods = " ".join(sorted({network.method for network in run.networks}, key=_usual))
         seeds = " ".join(map(str, sorted({network.learned.seed for network in run.networks})))
         supervised = any(network.method.startswith("ps-") for network in run.networks)
         home = f" --sequences {'AGAIN/sequences' if annotated else 'SEQUENCES'}" if supervised else ""
@@ -89,6 +90,11 @@ def commands(run: Run, *, report: Sequence[Path]) -> list[str]:
         lines.append(f"{command} --seeds {seeds}{attribute}{home}{end}")
     runs = shlex.join("AGAIN" if lines and path == run.folder else path.as_posix() for path in report)
     return [*lines, f"nogs report {runs}{data} --out AGAIN/report.html"]
+
+
+def _usual(method: str) -> tuple[int, str]:
+    """Methods in the order in which the command line lists them."""
+    return (METHODS.index(method) if method in METHODS else len(METHODS)), method
 
 
 def _images(run: Run, ids: Sequence[str]) -> str:

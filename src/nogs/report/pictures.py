@@ -47,14 +47,16 @@ def save_figure(figure: Figure, folder: Path, name: str, *, files: bool = True) 
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)  # it draws a box instead
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once; every file is then the same picture
-        light = _saved(figure, "png")
+        light = b""
         if files:
+            light = _saved(figure, "png")
             write_bytes(folder / f"{name}.png", light, durable=False)
             write_bytes(folder / f"{name}.svg", _saved(figure, "svg"), durable=False)
         width, height = (round(inches * figure.dpi) for inches in figure.get_size_inches())
         inline = _inline(_saved(figure, "svg", text=True).decode(), name)
         if len(inline) <= SMALL:
             return Picture(name, width, height, svg=inline)
+        light = light or _saved(figure, "png")
         with _on_dark(figure):
             dark = _saved(figure, "png")
     return Picture(name, width, height, light=data_uri(light, "png"), dark=data_uri(dark, "png"))

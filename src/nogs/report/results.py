@@ -97,7 +97,7 @@ def rank(method: str) -> int:
 
 def percent_of_pixels(share: float) -> str:
     """A share with two digits: 21 %, 2.6 %."""
-    return f"{100 * share:.0f}\N{NO-BREAK SPACE}%" if share >= 0.095 else f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
+    return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.1f} %"
 
 
 def quoted_table(posterior: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nogs.attention.comparison import possible
 from nogs.report.contents import Run
-from nogs.report.results import Result, quoted_table, results, title
+from nogs.report.results import Result, quoted_table, rank, results, title
 
 __all__ = ["Cell", "Link", "Table", "methods_table", "percent", "runs_table", "tables"]
 
@@ -176,7 +176,7 @@ def _networks(run: Run, link: Link) -> Table:
         "likeliest location at each glimpse instead of drawing one."
     ]
     rows = []
-    for network in run.networks:
+    for network in sorted(run.networks, key=lambda network: rank(network.learned.method)):
         home, test, learned = link(network.folder / "evaluation.json"), network.test, network.learned
         attribute = f", {learned.attribute}" if learned.attribute else ""
         name = f"{learned.method}{attribute}, seed {learned.seed}"
