@@ -410,7 +410,7 @@ def test_attributes_have_their_own_networks_and_sequences(tmp_path):
         save_sequences(found, run / "sequences" / name)
     found = Found(write_report([run], task=task, images=1))
     assert "figure-convergence" in found.ids
-    who = [look["who"] for look in found.looks["images"][0]["looks"]]
+    who = [look["who"] for look in found.looks["images"][-1]["looks"]]
     assert sorted(who) == sorted(f"{what} for {name}" for name in names for what in ("given sequence", "RAM"))
     assert "--method ram --seeds 0 1 --attribute Male Smiling --data DATA --out AGAIN" in found.text
 

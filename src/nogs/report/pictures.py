@@ -81,6 +81,7 @@ def _inline(svg: str, name: str) -> str:
     """An SVG to stand in the page: no prologue, ids of its own, ink in the page's colour, no paper."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<image[^>]*?) id="[^"]*"', r"\1", svg)  # of one that is drawn twice, both have the same
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     svg = svg.replace("fill: #ffffff", "fill: none").replace("#000000", "currentColor")
     svg = svg.replace(GREY, "var(--muted)").replace(GREY.lower(), "var(--muted)")
