@@ -8,6 +8,7 @@ from pathlib import Path
 from nogs.cli.args import Args, RunFolder
 from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
+from nogs.runtime.progress import say
 
 
 class OpenArgs(Args):
@@ -27,4 +28,4 @@ def open_(argv: list[str]) -> None:
         raise InputError(f"{args.run} has no report yet; write it with nogs report {args.run}.")
     print(page)
     if not webbrowser.open(page.resolve().as_uri()):
-        raise InputError(f"No browser could be started here; open {page} in one.")
+        say("No browser could be started here; open that file in one.")
