@@ -88,6 +88,7 @@ def place(tmp_path, monkeypatch):
     """The current folder, as a reader has it; recipes are small in it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NOGS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
     monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
     # one worker works in this process; starting several takes seconds a time
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)

@@ -125,6 +125,13 @@ def test_first_glimpse_may_be_fixed_and_later_ones_may_be_spread():
     assert collapse(policy_at(0), GRID) is None
 
 
+def test_way_to_look_that_is_given_is_no_collapsed_policy():
+    places = torch.tensor([0, 6, 8]).expand(2, 5, 1, 3)
+    found = Evaluation(torch.zeros(2, 5, 1, 2), places, torch.zeros(2, 3), torch.zeros(2, 5, dtype=torch.int64))
+    assert "the policy has collapsed" in summaries(found, found, GRID)[0]["warning"]
+    assert summaries(found, found, GRID, given=True)[0]["warning"] is None
+
+
 def test_evaluator_looks_at_the_split_in_order(world):
     networks, cohort = world
     found = Evaluator(networks, cohort, "validation", trajectories=4)()

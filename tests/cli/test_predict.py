@@ -1,6 +1,8 @@
+import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from PIL import Image
 
 import nogs
 from nogs.cli import main
+from nogs.runtime.files import write_json, write_sealed
 from small_runs import images, write_run
 
 
@@ -92,19 +95,83 @@ def test_captions_have_other_letters_and_the_folder(place, capsys, tmp_path, mon
 
 
 def test_all_that_are_no_pictures_are_named_after_the_answers(place, capsys):
-    said = ask(place, capsys, place / "broken.png", place / "0.png", place / "none.png", place / "run", code=2)
+    said = ask(place, capsys, place / "broken.png", place / "0.png", place / "none.png", code=2)
     assert len(said.out.splitlines()) == 1
-    _, broken, none, folder = said.err.splitlines()
+    _, broken, none = said.err.splitlines()
     assert broken.startswith(f"nogs: error: The picture {place / 'broken.png'} can't be read")
     assert none == f"nogs: error: There is no file {place / 'none.png'}; check its path."
-    run = place / "run"
-    assert folder == f"nogs: error: {run} is a folder, not a picture; give the pictures in it, such as {run}/*.png."
+    (place / "empty").mkdir()
+    said = ask(place, capsys, place / "empty", code=2)
+    assert said.err.splitlines()[-1].startswith(f"nogs: error: There is no picture in {place / 'empty'} (.jpg, ")
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """A folder for each class, with a run that was trained on half of the pictures."""
+    folder = tmp_path / "pictures"
+    for n, image in enumerate(images(12, seed=4).numpy()):
+        home = folder / ("red", "green", "other")[n % 3]
+        home.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(home / f"{n}.png")
+    run = write_run(tmp_path / "run", glimpses=4)
+    ids = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.png"))
+    splits = {"train": ids[::2], "validation": [], "test": ids[1::2]}
+    write_json(run / "data" / "splits.json", {"splits": splits})
+    write_sealed(run / "local.json", {"data": str(folder)})
+    return run, folder
+
+
+def test_folder_is_judged_where_folders_are_classes(classes, capsys, tmp_path):
+    run, folder = classes
+    assert main(["predict", str(run), str(folder), "--csv", str(tmp_path / "a.csv"), "--seed", "1"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    with (tmp_path / "a.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    model = nogs.load(run)
+    assert len(rows) == 12
+    for row in rows:
+        name = Path(row["image"]).parent.name
+        answer = model.classify(row["image"], seed=1)
+        assert (row["label"], row["true"]) == (answer.label, "" if name == "other" else name)
+        assert row["right"] == ("" if name == "other" else str(int(answer.label == name)))
+        assert float(row["pixels_read"]) == pytest.approx(answer.pixels_read, abs=1e-4)
+    known = [row for row in rows if row["true"]]
+    new = [row for row in known if row["split"] == "test"]
+    right, fair = (sum(row["right"] == "1" for row in part) for part in (known, new))
+    assert 0 < len(new) < len(known) == 8
+    assert f"{right} of 8 right ({right / 8:.1%}) of the pictures whose folder names their class" in said
+    trained = f"  the network was trained or chosen on {8 - len(new)} of them; of the others {fair} of {len(new)} right"
+    assert any(line.startswith(trained) for line in said)
+
+
+def test_other_pictures_of_the_same_names_are_not_taken_for_the_runs_own(classes, capsys, tmp_path):
+    run, folder = classes
+    moved = folder.rename(tmp_path / "elsewhere")
+    assert main(["predict", str(run), str(moved), "--json"]) == 0
+    said = capsys.readouterr()
+    assert "trained or chosen on" not in said.err
+    assert "of 8 right" in said.err
+    assert [json.loads(line).get("true") for line in said.out.splitlines()] == ["green"] * 4 + [None] * 4 + ["red"] * 4
+
+
+def test_the_folder_of_one_class_is_enough(classes, capsys):
+    run, folder = classes
+    assert main(["predict", str(run), str(folder / "red")]) == 0
+    assert "of 4 right" in capsys.readouterr().out
+
+
+def test_sheet_of_many_pictures_shows_some(classes, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("nogs.cli.predict._DRAWN", 5)
+    run, folder = classes
+    assert main(["predict", str(run), str(folder), "--picture", str(tmp_path / "sheet.png")]) == 0
+    assert f"Glimpses drawn: {tmp_path / 'sheet.png'}, of 4 of the pictures" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         ([], "nogs predict needs pictures after the run"),
+        (["x.png", "--csv", "answers.txt"], "--csv writes CSV files, so its name must end in .csv, not 'answers.txt'"),
         (
             ["x.png", "--picture", "sheet.jpg"],
             "--picture writes PNG files, so its name must end in .png, not 'sheet.jpg'",

@@ -31,6 +31,25 @@ def test_report_of_a_trained_run_ends_with_the_page_to_open(run, capsys):
     assert (run / "report" / "curves.svg").exists()
 
 
+def test_report_is_opened_in_the_browser(run, tmp_path, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    (tmp_path / "run").mkdir()
+    assert main(["open", str(tmp_path / "run")]) == 2
+    assert f"{tmp_path / 'run'} has no report yet; write it with nogs report" in capsys.readouterr().err
+    assert main(["open", str(tmp_path / "none")]) == 2
+    assert "There is no run" in capsys.readouterr().err
+    page = tmp_path / "run" / "report.html"
+    page.write_text("")
+    for words in (page.parent, page):
+        assert main(["open", str(words)]) == 0
+        assert capsys.readouterr().out == f"{page}\n"
+    assert opened == [page.as_uri()] * 2
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    assert main(["open", str(page)]) == 0
+    assert capsys.readouterr().err == "No browser could be started here; open that file in one.\n"
+
+
 def test_report_goes_where_it_is_told(run, tmp_path):
     assert main(["report", str(run), "--images", "0", "--out", str(tmp_path / "page.html")]) == 0
     assert 'id="gallery"' not in (tmp_path / "page.html").read_text()

@@ -70,10 +70,13 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     argv = ["run", "folder", "--data", "pictures", "--out", "runs/mine", *FEW]
     assert main(argv) == 0
     told = capsys.readouterr().out
-    assert "--data.image-size 32   (the pictures' shorter sides are" in told
-    assert "--data.glimpse 8   (a quarter of the side, 6% of the area)" in told
-    (said,) = [line for line in told.splitlines() if line.endswith("(as you said)")]
-    assert "--posterior.iterations 4 " in said
+    plan = told.splitlines()[:5]
+    assert plan[0] == "pictures: 62 pictures in 3 classes, 31 x 30 to 59 x 59 px."
+    assert plan[1].startswith("  pictures   32 px (the pictures' shorter sides are")
+    assert plan[2] == "  glimpses   4 of 8 px at 49 locations: at most 25% of the pixels"
+    assert plan[3].startswith("  training   a posterior, 4 iterations; sequences for ")
+    assert plan[4].startswith("  to change  --data.image-size")
+    assert "folder" not in " ".join(word for word in told.split() if "/" not in word)
     assert "1 grey" in told
     assert "Left out 1 unreadable picture" in told
     assert told.splitlines()[-1] == "open runs/mine/report.html"
@@ -104,7 +107,9 @@ def test_flags_decide_what_is_chosen_after_them(pictures, capsys):
     assert main([*argv, "--data.image-size", "20", "--glimpses=3"]) == 0
     found = recipe("run/recipe.yaml")
     assert (found.data.image_size, found.data.glimpse, found.data.grid_spacing, found.glimpses) == (20, 5, 2, 3)
-    assert "--data.image-size 20 --glimpses 3   (as you said)" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "  pictures   20 px (as you said)" in told
+    assert "  glimpses   3 of 5 px" in told
 
 
 def test_fields_of_a_recipe_file_are_said_too_before_and_after_a_run_began(pictures, capsys):
@@ -155,7 +160,7 @@ def test_pictures_smaller_than_what_they_are_prepared_at_are_enlarged_and_said(t
             Image.fromarray(np.full((6, 7, 3), 10 * n, np.uint8)).save(tmp_path / "pictures" / name / f"{n}.png")
     assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data"]) == 0
     told = capsys.readouterr().out
-    assert "50 of them are smaller than the 32 px that they are prepared at: enlarged." in told
+    assert "; 50 of 50 are smaller, and enlarged" in told
     assert "shorter sides are 6 px at the median, enlarged to the 32 px that glimpses need" in told
 
 

@@ -26,6 +26,17 @@ def refused(data: Path, sentence: str, **fields) -> None:
         load(data, **fields)
 
 
+def test_task_is_called_by_its_folder_and_a_renamed_copy_is_the_same(data: Path) -> None:
+    task = load(data)
+    assert task.title == "data"
+    with pytest.raises(InputError, match=r"Task 'data' has no image with the id 'cat/none\.png'"):
+        task.rows(["cat/none.png"])
+    other = load(data.rename(data.with_name("of mine")))
+    assert other.title == "of mine"
+    assert other.fingerprint == task.fingerprint
+    assert load_task(miniature.CUB, data=miniature.cub(data.parent / "x"), cache=data.parent / "c").title == "cub"
+
+
 def test_class_folders_become_labels(data: Path) -> None:
     task = load(data)
     assert task.space.names == ("cat", "dog")

@@ -1,6 +1,11 @@
+import hashlib
+import io
+import json
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import nogs
 from nogs.model.classifier import Model
@@ -11,6 +16,11 @@ from small_runs import GRID, LABELS, about, images, network, write_run
 
 def model(**fields):
     return Model(network(**fields), about=about())
+
+
+def mark(image):
+    """What the random numbers of a picture's looks are named by."""
+    return hashlib.blake2b(np.asarray(image).tobytes(), digest_size=8).hexdigest()
 
 
 def rollout(model, image, uniforms=None):
@@ -32,7 +42,7 @@ def test_answer_is_that_of_the_network_in_training():
             max(answer.probabilities.values()),
         )
         assert answer.confidence[-1] == answer.probability
-        uniforms = streams.uniform(streams.key(seed, "look"), torch.arange(3))[None, None]
+        uniforms = streams.uniform(streams.key(seed, "look", mark(image)), torch.arange(3))[None, None]
         locations, probabilities = rollout(asked, image, uniforms)
         answer = asked.classify(image.numpy(), policy="sample", seed=seed)
         assert [list(place) for place in answer.locations] == locations
@@ -46,16 +56,17 @@ def test_locations_depend_on_what_is_seen():
 
 def test_sensor_that_reads_patch_by_patch_gets_the_same_answer():
     asked, image = model(), images(1)[0].numpy()
-    expected = asked.classify(image)
+    expected = asked.classify(image, policy="argmax")
 
     def read(location):
         row, column = location
         return image[row : row + 8, column : column + 8]
 
-    for location in asked.look():
+    for location in asked.look(policy="argmax"):
         asked.see(read(location))
     assert asked.answer == expected
-    assert asked.sense(read) == expected
+    assert asked.sense(read, policy="argmax") == expected
+    assert asked.sense(read, seed=3) == asked.sense(read, seed=3)
 
 
 def test_two_looks_at_once_do_not_disturb_each_other():
@@ -83,12 +94,36 @@ def test_look_ends_with_the_first_glimpse_that_makes_it_sure_enough():
     assert early > 5
 
 
+def test_each_picture_has_random_looks_of_its_own():
+    blind = network()
+    for name in ("embed_parameters", "core_parameters"):  # where it looks depends on chance alone
+        for value in getattr(blind, name).values():
+            value.zero_()
+    asked = Model(blind, about=about())
+    found = [asked.classify(image.numpy()).locations for image in images(8)]
+    assert len(set(found)) > 4
+    assert found == [asked.classify(image.numpy()).locations for image in images(8)]
+
+
+def test_model_and_answer_are_short_in_words_and_a_picture_in_a_notebook():
+    asked, image = Model(network(), about=about(), name="ram/seed-0"), images(1)[0].numpy()
+    assert repr(asked) == "<Model ram/seed-0 of toy: 3 glimpses of 8 px in 24 x 24 px, 3 labels (red, green, blue)>"
+    answer = asked.classify(image)
+    assert repr(answer).startswith(f"<Answer '{answer.label}', {answer.probability:.1%}, 3 glimpses, ")
+    assert len(repr(answer)) < 80
+    with Image.open(io.BytesIO(answer._repr_png_())) as drawn:
+        assert drawn.width > 300
+    assert asked.sense(lambda at: image[at.row : at.row + 8, at.column : at.column + 8])._repr_png_() is None
+    assert "picture" not in answer.to_json()
+    json.dumps(answer.to_json())
+
+
 def test_several_looks_are_averaged():
     asked, image = model(), images(1)[0].numpy()
     three = asked.classify(image, looks=3, seed=4)
     singles = []
     for number in range(3):
-        uniforms = streams.uniform(streams.key(4, "look", step=number), torch.arange(3))[None, None]
+        uniforms = streams.uniform(streams.key(4, "look", mark(image), step=number), torch.arange(3))[None, None]
         singles.append(rollout(asked, torch.from_numpy(image), uniforms))
     assert list(three.probabilities.values()) == pytest.approx(np.mean([p for _, p in singles], 0), abs=1e-6)
     assert [list(place) for place in three.locations] == [place for places, _ in singles for place in places]

@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
+from nogs.data import load_task
 from nogs.report import write_report
+from nogs.report.contents import read_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -28,10 +30,8 @@ def browser():
 
 @pytest.fixture(scope="module")
 def report(whole_run, tmp_path_factory):
-    from nogs.data import load_task
-
     out = tmp_path_factory.mktemp("browser") / "report.html"
-    return write_report([whole_run], out=out, task=lambda config: load_task(config), images=2, device="cpu")
+    return write_report([whole_run], out=out, task=lambda config: load_task(config), images=None, device="cpu")
 
 
 @pytest.fixture(params=["desktop", "phone"])
@@ -73,7 +73,108 @@ def painted(page, name):
     )
 
 
+def place(page):
+    """The same as numbers."""
+    return [int(number) for number in at(page).split("/")]
+
+
+def images(page):
+    """The gallery's images, as the page holds them."""
+    return page.evaluate("JSON.parse(document.getElementById('looks').textContent).images")
+
+
+def shown(page):
+    """Which of them the filters leave."""
+    return page.evaluate("[...document.querySelectorAll('.thumbs button')].map((button) => !button.hidden)")
+
+
+def test_gallery_has_every_class_of_the_test_pictures(opened, whole_run):
+    task = load_task(read_run(whole_run).data)
+    present = {task.space.names[task.labels[task.position[id]]] for id in task.splits["test"]}
+    tests = [image for image in images(opened) if image["split"] == "test picture"]
+    assert {image["label"] for image in tests} == present
+    assert opened.locator(".thumbs button").count() == len(images(opened))
+    options = opened.locator(".by-class option").all_inner_texts()
+    assert set(options[1:]) == {image["label"] for image in images(opened)}
+
+
+def test_gallery_opens_on_a_test_picture_and_the_best_network_and_plays_once(opened):
+    image, look, step = place(opened)
+    assert images(opened)[image]["split"] == opened.inner_text(".where") == "test picture"
+    assert look == 0
+    assert step == 1
+    assert opened.get_attribute(".play", "aria-pressed") == "false"  # it is not seen yet
+    opened.locator(".viewer").scroll_into_view_if_needed()
+    opened.wait_for_selector(".play[aria-pressed='true']")
+    opened.wait_for_selector(f".viewer[data-at='{image}/0/3']", timeout=10_000)
+    opened.wait_for_selector(".play[aria-pressed='false']")
+    opened.wait_for_timeout(1200)
+    assert at(opened) == f"{image}/0/3"  # it holds the last glimpse
+
+
+def test_keys_work_before_any_click_and_stop_the_playing(opened):
+    image, _, _ = place(opened)
+    opened.keyboard.press("Space")
+    assert opened.get_attribute(".play", "aria-pressed") == "true"
+    opened.keyboard.press("ArrowRight")
+    assert opened.get_attribute(".play", "aria-pressed") == "false"
+    step = place(opened)[2]
+    assert step in (2, 3)
+    opened.keyboard.press("ArrowLeft")
+    assert at(opened) == f"{image}/0/{step - 1}"
+    opened.wait_for_timeout(1200)
+    assert at(opened) == f"{image}/0/{step - 1}"  # nothing moves any more
+    opened.keyboard.press("n")
+    opened.wait_for_selector(f".viewer[data-at^='{(image + 1) % len(images(opened))}/']")
+    opened.keyboard.press("p")
+    opened.wait_for_selector(f".viewer[data-at^='{image}/']")
+    top = opened.evaluate("window.scrollY")
+    opened.keyboard.press("ArrowDown")  # scrolls, as long as the viewer does not have the focus
+    opened.wait_for_timeout(400)
+    assert opened.evaluate("window.scrollY") > top
+    assert place(opened)[0] == image
+
+
+def test_play_and_stop(opened):
+    opened.locator(".viewer").scroll_into_view_if_needed()
+    opened.wait_for_selector(".play[aria-pressed='true']")
+    opened.click(".play")
+    assert opened.inner_text(".play") == "play"
+    before = at(opened)
+    opened.wait_for_timeout(1200)
+    assert at(opened) == before
+    opened.keyboard.press("End")
+    opened.click(".play")  # from the last glimpse it begins again
+    assert place(opened)[2] == 1
+    assert opened.inner_text(".play") == "stop"
+    opened.click(".thumbs button >> nth=1")
+    assert opened.inner_text(".play") == "play"
+
+
+def test_filters_leave_what_they_say(opened):
+    every = images(opened)
+    opened.select_option(".by-answer", "wrong")
+    assert shown(opened) == [image["right"] is False for image in every]
+    assert opened.inner_text(".count") == f"{sum(image['right'] is False for image in every)} of {len(every)}"
+    opened.wait_for_timeout(100)
+    assert every[place(opened)[0]]["right"] is False
+    opened.select_option(".by-answer", "")
+    name = every[-1]["label"]
+    opened.select_option(".by-class", name)
+    assert shown(opened) == [image["label"] == name for image in every]
+    opened.select_option(".by-split", "picture with a sequence")
+    left = [image["label"] == name and image["split"] != "test picture" for image in every]
+    assert shown(opened) == left
+    opened.focus(".viewer")
+    for _ in range(3):
+        opened.keyboard.press("ArrowDown")
+        opened.wait_for_timeout(50)
+        assert left[place(opened)[0]]
+
+
 def test_gallery_steps_with_the_mouse(opened):
+    opened.click(".thumbs button >> nth=0")
+    opened.keyboard.press("Home")
     assert at(opened) == "0/0/1"
     assert opened.is_disabled(".back")
     opened.click(".next")
@@ -83,37 +184,70 @@ def test_gallery_steps_with_the_mouse(opened):
     assert at(opened) == "0/0/3"
     assert opened.is_disabled(".next")
     opened.click(".back")
-    opened.click(".lookers button:nth-child(3)")
-    assert at(opened) == "0/2/2"
-    assert opened.locator(".answers li").count() == 4
-    opened.click(".thumbs button >> nth=3")
-    opened.wait_for_selector(".viewer[data-at^='3/']")
-    assert opened.inner_text(".where") == "test image"
+    opened.click(".lookers button:nth-child(2)")
+    assert at(opened) == "0/1/2"
+    # the true class is always listed, and what is believed is drawn for each glimpse
+    truth = images(opened)[0]["label"]
+    assert opened.locator(".key .true").inner_text().startswith(f"{truth} (true) ")
+    assert opened.locator(".chart polyline").first.get_attribute("points").count(",") == 4
     for name, least in (("whole", 5), ("seen", 2), ("map", 5)):  # glimpses of black ground have one colour
         assert painted(opened, name) >= least, name
 
 
+def test_completions_stand_beside_the_map_of_a_sequence(opened):
+    assert not opened.is_visible(".completed")
+    last = len(images(opened)) - 1
+    opened.click(f".thumbs button >> nth={last}")
+    opened.wait_for_selector(f".viewer[data-at^='{last}/']")
+    opened.click(".lookers button:last-child")
+    assert opened.is_visible(".completed img")
+    first = opened.get_attribute(".completed img", "src")
+    opened.click(".next")
+    assert opened.get_attribute(".completed img", "src") != first
+    assert "expected entropy" in opened.inner_text(".meaning")
+
+
 def test_gallery_steps_with_the_keyboard(opened):
+    opened.click(".thumbs button >> nth=0")
     opened.focus(".viewer")
-    for key, place in (
+    opened.keyboard.press("Home")
+    for key, where in (
         *(("ArrowRight", "0/0/2"), ("ArrowRight", "0/0/3"), ("ArrowRight", "0/0/3"), ("Home", "0/0/1")),
         *(("End", "0/0/3"), ("ArrowLeft", "0/0/2")),
     ):
         opened.keyboard.press(key)
-        assert at(opened) == place, key
+        assert at(opened) == where, key
     opened.keyboard.press("ArrowDown")
     opened.wait_for_selector(".viewer[data-at='1/0/2']")
     opened.keyboard.press("ArrowUp")
     opened.wait_for_selector(".viewer[data-at='0/0/2']")
     opened.keyboard.press("ArrowUp")
-    opened.wait_for_selector(".viewer[data-at^='3/']")  # the last one
-    opened.keyboard.press("Space")
-    assert opened.get_attribute(".play", "aria-pressed") == "true"
-    opened.keyboard.press("Space")
+    opened.wait_for_selector(f".viewer[data-at^='{len(images(opened)) - 1}/']")
     opened.focus(".step")
     opened.keyboard.press("Home")
     opened.keyboard.press("ArrowRight")
     assert at(opened).endswith("/2")
+
+
+def test_verdict_picture_and_numbers_are_on_the_first_screen(opened):
+    opened.evaluate("window.scrollTo(0, 0)")
+    screen = opened.evaluate("window.innerHeight")
+    for selector in (".verdict", ".headlines li:nth-child(3)", ".looking img"):
+        box = opened.locator(selector).bounding_box()
+        assert 0 <= box["y"] < screen, selector
+    assert opened.evaluate("document.querySelector('.looking img').naturalWidth") == 480
+    opened.evaluate("window.scrollTo(0, 3000)")
+    assert opened.locator("nav").bounding_box()["y"] == 0  # it stays
+
+
+def test_figures_fit_the_screen(opened):
+    wide = opened.evaluate(
+        "[...document.querySelectorAll('.enlarge.twin')].map((one) => one.scrollWidth - one.clientWidth)"
+    )
+    assert len(wide) > 5
+    assert max(wide) <= 1
+    slim = opened.locator("#figure-curves .slim").is_visible()
+    assert slim == (opened.viewport_size["width"] < 700)
 
 
 def test_figures_enlarge_and_are_left_again(opened):
@@ -121,7 +255,7 @@ def test_figures_enlarge_and_are_left_again(opened):
     first.focus()
     opened.keyboard.press("Enter")
     title = opened.inner_text("dialog .title")
-    assert title == "Validation curves"
+    assert title == "What is taken for what"
     assert opened.locator("dialog .held svg, dialog .held img").count() == 1
     opened.keyboard.press("ArrowRight")
     assert opened.inner_text("dialog .title") != title

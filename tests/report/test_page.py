@@ -1,24 +1,30 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 
 import miniature
+import nogs
 from nogs.cli import main
 from nogs.data import load_task
 from nogs.report import page, write_report
-from nogs.report.headlines import Headline, headlines
+from nogs.report.classes import confusion, confusion_figure
+from nogs.report.gallery import Shown, gallery
+from nogs.report.lookers import looker
 from nogs.report.methods import compared, learned_in
+from nogs.report.plates import NetworkPlates
+from nogs.report.results import best_network
 from nogs.report.tables import methods_table
+from nogs.report.verdict import verdict
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import read_json
+from nogs.runtime.files import read_json, write_sealed
 from nogs.sequences import load as load_sequences
 from nogs.sequences import save as save_sequences
 from toy_attention import toy_sequences
@@ -50,7 +56,7 @@ class Found(HTMLParser):
 def report(whole_run, tmp_path_factory):
     """The page of the whole run, in a folder of its own."""
     out = tmp_path_factory.mktemp("page") / "about.html"
-    return write_report([whole_run], out=out, task=lambda config: load_task(config), images=3, device="cpu")
+    return write_report([whole_run], out=out, task=lambda config: load_task(config), images=4, device="cpu")
 
 
 def test_every_link_leads_to_a_file_or_a_place_of_the_page(report):
@@ -65,7 +71,7 @@ def test_every_link_leads_to_a_file_or_a_place_of_the_page(report):
 
 def test_results_come_first_with_the_numbers_of_the_files(report, whole_run):
     found = Found(report)
-    order = ["results", "gallery", "figures", "tables", "reproduce"]
+    order = ["results", "gallery", "scores", "figures", "tables", "reproduce"]
     assert [id for id in found.ids if id in order] == order
     means = {}
     for method in ("ram", "ps-nogs"):
@@ -76,17 +82,70 @@ def test_results_come_first_with_the_numbers_of_the_files(report, whole_run):
         means[method] = np.mean([score["accuracy"] for score in scores])
         for score in scores:
             assert f"{100 * score['accuracy']:.1f} %" in found.text
-    best = max(means, key=lambda method: means[method])
-    assert f"{100 * means[best]:.1f} %" in found.text[: found.text.index("Gallery Pick")]
-    posterior = read_json(whole_run / "posterior" / "evaluation.json")["tables"]["test, calibrated"][-1]
-    assert f"{100 * posterior['accuracy']:.1f} % right answers of the posterior after 3 random glimpses" in found.text
+    first = found.text[: found.text.index("Gallery 6 pictures")]
+    for mean in means.values():
+        assert f"{100 * mean:.1f} %" in first
+    sentence = verdict(page.read_run(whole_run)).sentence
+    assert re.match(r"With \d+ % of the pixels (RAM|PS-NOGS) names \d+ of 100 test pictures; ", sentence)
+    assert first.index(sentence) < first.index("of the test pictures right: ")
+
+
+def test_words_are_explained_before_they_are_used(report):
+    text = Found(report).text
+    assert text.index("NLL") == text.index("NLL is the negative log-likelihood")
+    assert text.index("nats") == text.index("nats, the natural unit of information")
+
+
+def test_classes_are_judged_one_by_one(whole_run, load):
+    run = page.read_run(whole_run)
+    task = load(run.data)
+    found = looker(best_network(run), task)
+    table = confusion(found)
+    assert table.images == len(task.splits["test"])
+    locations = np.load(found.network.folder / "locations.npy")[:, 0]
+    counts = np.zeros((10, 10), int)
+    for n, id in enumerate(task.splits["test"]):
+        model = nogs.load(whole_run, network="/".join(found.network.folder.parts[-2:]))
+        look, image = model.look(), task.images[task.position[id]]
+        state = look.state
+        for row, column in locations[n]:
+            index = int(task.grid.index(torch.tensor([row, column], dtype=torch.int64)))
+            state = model.update(state, image[row : row + 12, column : column + 12], index)
+        counts[task.labels[task.position[id]], model.belief(state).argmax()] += 1
+    assert table.counts.tolist() == counts.tolist()
+    shown = table.most_confused(3)
+    assert shown.counts.shape == (3, 3)
+    figure = confusion_figure(table)
+    numbers = sorted(int(text.get_text()) for text in figure.axes[0].texts)
+    assert numbers == sorted(counts[counts > 0].tolist())
+
+
+def test_accuracy_against_pixels_is_judged_on_all_test_pictures(whole_run, load):
+    run = page.read_run(whole_run)
+    (plate,) = NetworkPlates(run, load(run.data), device="cpu")._pixels()
+    tests = len(load(run.data).splits["test"])
+    assert f"glimpses of all {tests} test pictures" in plate.caption
+    lines = {line.get_label(): line.get_xydata() for line in plate.figure.axes[0].lines}
+    for method in ("ram", "ps-nogs"):
+        kept = [
+            read_json(whole_run / "attention" / method / f"seed-{seed}" / "accuracy-by-glimpses.json")["policies"]
+            for seed in (0, 1)
+        ]
+        for column, name in enumerate(("pixels_read", "accuracy")):
+            expected = 100 * np.mean([one["sample"][name] for one in kept], 0)
+            np.testing.assert_allclose(lines[method][:, column], expected)
+    table = read_json(whole_run / "posterior" / "evaluation.json")["tables"]["test, calibrated"]
+    known = lines["random locations (posterior)"]
+    np.testing.assert_allclose(known[:, 1], [100 * row["accuracy"] for row in table])
+    assert known[1, 0] == pytest.approx(100 / 16)  # one glimpse of 12 px in 48 px
+    assert known[2, 0] < 200 / 16  # overlaps count once
 
 
 def test_figures_lie_beside_the_page_as_png_and_svg(report):
     names = {path.stem for path in (report.parent / "about").glob("*.png")}
     assert names == {
         *("curves", "where", "pixels", "policy-entropy", "sequences", "epe", "walk-through", "posterior"),
-        *("completions", "effective", "stopping"),
+        *("completions", "effective", "stopping", "confusion"),
     }
     for name in names:
         with Image.open(report.parent / "about" / f"{name}.png") as picture:
@@ -104,90 +163,61 @@ def test_page_asks_for_nothing_and_is_small(report):
     assert not re.search(r"url\((?!#)|@import|fetch\(|XMLHttp", text)
 
 
-def test_gallery_holds_the_sequences_their_maps_and_the_rollouts(report, whole_run):
+def test_gallery_holds_the_rollouts_the_sequences_their_maps_and_completions(report, whole_run):
     looks = Found(report).looks
     sequences = load_sequences(whole_run / "sequences")
     task = load_task(page.read_run(whole_run).data)
-    assert [image["id"] for image in looks["images"]] == [*sequences.ids[:3], *task.splits["test"][:3]]
-    first = looks["images"][0]
-    assert [look["who"] for look in first["looks"]] == [
-        "near-optimal sequence",
-        "ram, seed 0",
-        "ps-nogs, weight 1, seed 0",
-    ]
-    assert first["looks"][0]["pixels"] == sequences.locations[0].tolist()
-    assert first["looks"][0]["epe"] == pytest.approx(sequences.epe[0], abs=1e-4)
-    assert all(look["maps"][step] for look in first["looks"] for step in range(3))
-    # a test image is shown with the trajectory that its evaluation kept
-    for method, look in zip(("ram", "ps-nogs"), looks["images"][3]["looks"]):
-        kept = np.load(whole_run / "attention" / method / "seed-0" / "locations.npy")
-        assert look["pixels"] == kept[0, 0].tolist()
-        assert look["truth"] == task.space.names[task.labels[task.position[looks["images"][3]["id"]]]]
+    tests = [image for image in looks["images"] if image["split"] == "test picture"]
+    taught = [image for image in looks["images"] if image["id"] in sequences.position]
+    assert len(tests) == 4
+    assert len(taught) == 2
+    assert tests[0]["looks"][0]["who"] in ("PS-NOGS", "RAM")
+    for image in tests:
+        assert image["id"] in task.splits["test"]
+        for look in image["looks"]:
+            # a test image is shown with the trajectory that its evaluation kept
+            seed = re.search(r"seed-\d", look["source"])[0]
+            kept = np.load(whole_run / "attention" / look["who"].lower() / seed / "locations.npy")
+            assert look["pixels"] == kept[task.splits["test"].index(image["id"]), 0].tolist()
+            assert look["truth"] == look["names"][0] == image["label"]  # the true class is always listed
+            assert len(look["beliefs"]) == len(look["answers"]) == 4  # before the first glimpse, and after each
+        right = image["looks"][0]["answers"][-1][0] == image["label"]
+        assert image["right"] is right
+    for image in taught:
+        look = image["looks"][-1]
+        place = sequences.position[image["id"]]
+        assert look["who"] == "near-optimal sequence"
+        assert look["pixels"] == sequences.locations[place].tolist()
+        assert look["epe"] == pytest.approx(sequences.epe[place], abs=1e-4)
+        assert all(one["maps"][step] for one in image["looks"] for step in range(3))
+        assert all(strip.startswith("data:image/jpeg") for strip in look["completions"])
+        assert len(set(look["completions"])) == 3
 
 
-def verdict(**changes):
-    """What `nogs run` says of a network of PS-NOGS beside RAM."""
-    given = {"method": "ps-nogs", "attribute": None, "seed": 0, "reference": "ram", "reference_iterations": 6}
-    return {**given, "iterations": 2, "sentence": "PS-NOGS was compared.", **changes}
+def test_gallery_opens_on_a_test_picture_that_is_right_if_there_is_one(report):
+    looks = Found(report).looks
+    image = looks["images"][looks["opening"]]
+    assert image["split"] == "test picture"
+    assert image["right"] or not any(one["right"] for one in looks["images"])
 
 
-@pytest.mark.parametrize(
-    ("found", "number", "what"),
-    [
-        (
-            [verdict(), verdict(seed=1, iterations=4, reference_iterations=4)],
-            "3",
-            "iterations until ps-nogs is as accurate on the validation images as ram in the end (5)",
-        ),
-        (
-            [verdict(), verdict(seed=1, iterations=None)],
-            "1 of 2",
-            "networks of ps-nogs were as accurate on the validation images as ram in the end within 6 iterations",
-        ),
-        (
-            [verdict(iterations=None)],
-            "never",
-            "within 6 iterations was ps-nogs as accurate on the validation images as ram in the end",
-        ),
-        (
-            [verdict(method="ps-h1", iterations=None), verdict(iterations=4)],
-            "4",
-            "iterations until ps-nogs is as accurate on the validation images as ram in the end (6)",
-        ),
-    ],
-)
-def test_headline_says_what_the_verdict_found(whole_run, tmp_path, found, number, what):
-    run = tmp_path / "run"
-    shutil.copytree(whole_run, run)
-    (run / "attention" / "verdict.json").write_text(json.dumps({"verdicts": found}))
-    read = page.read_run(run)
-    comparison = compared(learned_in([read]))
-    shown = headlines(read, comparison, link=lambda path: path.name, comparison_file=run / "comparison.json")
-    assert Headline(number, what, "verdict.json") in shown
-    assert "comparison.json" not in [one.href for one in shown[1:]]
+def test_gallery_has_every_class_by_default(whole_run, load, tmp_path):
+    run = page.read_run(whole_run)
+    task = load(run.data)
+    found = gallery([Shown(run, task, None, looker(best_network(run), task))], images=None, link=str)
+    tests = [image for image in found["images"] if image["split"] == "test picture"]
+    present = {task.space.names[task.labels[task.position[id]]] for id in task.splits["test"]}
+    assert {image["label"] for image in tests} == present
+    # in the order of the ids, as it was before, classes are missing where there are fewer places than images
+    few = gallery([Shown(run, task, None, looker(best_network(run), task))], images=len(present), link=str)
+    shown = [image["label"] for image in few["images"] if image["split"] == "test picture"]
+    assert sorted(shown) == sorted(present)
 
 
-@pytest.mark.parametrize(
-    ("never", "number", "what"),
-    [
-        (0, "4", "iterations until ps-nogs, weight 1 is as low in validation NLL as ram at its best (5)"),
-        (
-            1,
-            "1 of 2",
-            "networks of ps-nogs, weight 1 were as low in validation NLL as ram at its best within 6 iterations",
-        ),
-        (2, "never", "within 6 iterations was ps-nogs, weight 1 as low in validation NLL as ram at its best"),
-    ],
-)
-def test_headline_without_a_verdict_does_not_take_never_for_the_horizon(whole_run, never, number, what):
-    read = replace(page.read_run(whole_run), verdicts=())
-    comparison = compared(learned_in([read]))
-    for method, when in (("ram", 5.0), ("ps-nogs, weight 1", 4.0)):
-        comparison["methods"][method]["mean"]["reached"] = (when, when, when)
-    comparison["methods"]["ps-nogs, weight 1"]["never_reached"] = never
-    file = whole_run / "comparison.json"
-    shown = headlines(read, comparison, link=lambda path: path.name, comparison_file=file)
-    assert Headline(number, what, "comparison.json") in shown
+def test_command_that_was_typed_is_shown(networks_alone):
+    write_sealed(networks_alone / "local.json", {"command": "nogs run digits --seeds 0 1"})
+    text = Found(write_report([networks_alone])).text
+    assert "This command made the run: nogs run digits --seeds 0 1" in text
 
 
 def test_accuracy_by_glimpses_is_shown_where_it_was_measured(whole_run, tmp_path, capsys):
@@ -210,16 +240,17 @@ def test_commands_of_the_page_name_what_was_done(report, whole_run):
 @pytest.mark.parametrize(("never", "cell"), [(0, "4"), (1, "> 4 (1 of 2 never)"), (2, "never within 6")])
 def test_table_of_methods_does_not_take_never_for_the_horizon(whole_run, never, cell):
     comparison = compared(learned_in([page.read_run(whole_run)]))
-    comparison["methods"]["ps-nogs, weight 1"]["mean"]["reached"] = (4.0, 4.0, 4.0)
-    comparison["methods"]["ps-nogs, weight 1"]["never_reached"] = never
+    comparison["methods"]["ps-nogs"]["mean"]["reached"] = (4.0, 4.0, 4.0)
+    comparison["methods"]["ps-nogs"]["never_reached"] = never
     table = methods_table(comparison, "")
     assert table.columns[-1] == "validation NLL as low as ram's best at"
-    assert table.rows[1][-1].text == cell
+    assert table.rows[0][-1].text == cell
 
 
 def test_tables_say_at_which_best_an_nll_was_measured(report):
-    assert "NLL at best NLL (nats)" in Found(report).text
-    assert "NLL at best accuracy (nats)" in Found(report).text
+    text = Found(report).text
+    assert "Each network is the version that did best on the validation pictures" in text
+    assert "NLL at best accuracy (nats)" in text
 
 
 @pytest.mark.parametrize(
@@ -243,7 +274,7 @@ def test_networks_of_other_splits_are_named(networks_alone, capsys):
     path.write_text(json.dumps(record))
     path.with_name("done.json").unlink()  # as if the data had been prepared anew
     found = Found(write_report([networks_alone]))
-    said = "The network ram/seed-0 (and 3 more) was trained on other splits of this data"
+    said = "The network ps-nogs/seed-0 (and 3 more) was trained on other splits of this data"
     assert said in found.text
     assert said in capsys.readouterr().err
 
@@ -311,10 +342,10 @@ def test_several_runs_are_compared(networks_alone, tmp_path, load):
         *("comparison", "run-tiny", "run-other")
     ]
     comparison = read_json(tmp_path / "both" / "comparison.json")
-    assert list(comparison["methods"]) == ["ram (tiny)", "ram (other)", "ps-nogs, weight 1"]
+    assert list(comparison["methods"]) == ["ps-nogs", "ram (tiny)", "ram (other)"]
     who = [look["who"] for look in found.looks["images"][0]["looks"]]
-    assert "tiny: ram, seed 0" in who
-    assert "other: ram, seed 0" in who
+    assert "tiny: RAM" in who
+    assert "other: RAM" in who
     assert (tmp_path / "both" / "all-curves.svg").exists()
     assert (tmp_path / "both" / "other-curves.svg").exists()
 
@@ -379,10 +410,8 @@ def test_attributes_have_their_own_networks_and_sequences(tmp_path):
         save_sequences(found, run / "sequences" / name)
     found = Found(write_report([run], task=task, images=1))
     assert "figure-convergence" in found.ids
-    who = [look["who"] for look in found.looks["images"][0]["looks"]]
-    assert sorted(who) == sorted(
-        f"{what} for {name}{end}" for name in names for what, end in (("given sequence", ""), ("ram", ", seed 0"))
-    )
+    who = [look["who"] for look in found.looks["images"][-1]["looks"]]
+    assert sorted(who) == sorted(f"{what} for {name}" for name in names for what in ("given sequence", "RAM"))
     assert "--method ram --seeds 0 1 --attribute Male Smiling --data DATA --out AGAIN" in found.text
 
 
@@ -405,7 +434,7 @@ def test_data_that_was_only_inspected_has_a_page(tmp_path, capsys):
     )
     (tmp_path / "look" / "recipe.yaml").unlink()  # as in a folder that is no run
     found = Found(write_report([tmp_path / "look"]))
-    assert re.search(r"Task digits: 60 images of \d+ px with 10 classes\.", found.text)
+    assert re.search(r"digits 60 images of \d+ px with 10 classes\.", found.text)
     assert "data" in found.ids
     assert "only the page itself can be made anew" in found.text
 

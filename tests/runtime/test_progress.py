@@ -1,6 +1,7 @@
 import io
 import re
 import sys
+import time
 
 import pytest
 
@@ -19,18 +20,54 @@ def clock(monkeypatch):
     return now
 
 
-def test_plain_lines_are_the_first_the_last_and_one_every_ten_seconds(capsys, clock):
-    with progress.track("decoding", total=100, unit="images") as job:
-        for _ in range(50):
+def test_plain_lines_are_the_first_the_last_and_one_every_four_seconds(capsys, clock):
+    with progress.track("decoding", total=40, unit="images") as job:
+        for _ in range(20):
             clock[0] += 0.5
             job.advance(2, loss=0.123456)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "decoding: 0/100 images",
-        "decoding: 40/100 images, 4 images/s, 0:15 left, loss 0.1235",
-        "decoding: 80/100 images, 4 images/s, 0:05 left, loss 0.1235",
-        "decoding: 100/100 images, 4 images/s, 0:25 in all, loss 0.1235, done",
+        "decoding: 0/40 images",
+        "decoding: 16/40 images, 4 images/s, 0:06 left, loss 0.1235",
+        "decoding: 32/40 images, 4 images/s, 0:02 left, loss 0.1235",
+        "decoding: 40/40 images, 4 images/s, 0:10 in all, loss 0.1235, done",
     ]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(progress, "_EVERY", 0.3)
+
+
+def test_job_that_does_not_move_is_not_silent(capsys, impatient):
+    with progress.track("annotating", total=8) as job:
+        time.sleep(1.2)
+        job.advance(8)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) >= 4
+    assert lines[1].startswith("annotating: 0/8 it")
+
+
+def test_work_that_can_not_be_counted_is_named(capsys, impatient):
+    with progress.working("sequences"):
+        with progress.working("measuring"):
+            time.sleep(0.9)
+        progress.say("between")
+        time.sleep(0.9)
+    lines = capsys.readouterr().err.splitlines()
+    place = lines.index("between")
+    assert place > 0
+    assert all(line.startswith("measuring: 0:0") for line in lines[:place])
+    assert all(line.startswith("sequences: ") for line in lines[place + 1 :])
+    assert len(lines) - place > 1
+    time.sleep(0.8)
+    assert capsys.readouterr().err == ""  # it is over
+
+
+def test_quick_work_says_nothing(capsys):
+    with progress.working("sequences"):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == ""
 
 
 def test_rate_and_time_left_count_from_where_the_job_went_on(capsys, clock):

@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 
@@ -11,12 +10,11 @@ from nogs.data import load_task
 from nogs.posterior import training as posterior_training
 from nogs.recipes import changed, recipe
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import read_json, write_json, write_sealed
+from nogs.runtime.files import read_json, write_sealed
 from nogs.sequences import load
-from nogs.stages import STAGES, Settings, estimates
+from nogs.stages import STAGES, Settings, estimates, verdict
 from nogs.stages import run as run_stages
 from nogs.stages.ledger import Ledger
-from nogs.stages.verdict import verdicts
 
 TINY = {
     "data": {"count": 80, "annotated": 6},
@@ -239,55 +237,26 @@ def test_a_damaged_record_is_refused(tmp_path):
         Ledger(tmp_path)
 
 
-def network(folder, method, accuracies):
-    """The files of a network with these validation accuracies, one every ten iterations."""
-    folder.mkdir(parents=True)
-    write_json(folder / "evaluation.json", {"member": {"method": method, "attribute": None, "seed": 0}})
-    lines = [{"step": 10 * n, "validation_accuracy": value} for n, value in enumerate(accuracies, start=1)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
+def test_run_ends_with_the_verdict_and_keeps_it(finished):
+    run, told = finished
+    kept = read_json(run / "attention" / "verdict.json")
+    lines = told[-1].strip().splitlines()
+    assert lines[0] == kept["sentence"]
+    assert re.match(r"With \d+ % of the pixels (RAM|PS-NOGS) names \d+ of 100 test pictures; ", kept["sentence"])
+    assert [row["method"] for row in kept["rows"]] == ["ps-nogs", "ram", "random"]
+    for row in kept["rows"][:2]:
+        scores = read_json(run / "attention" / row["method"] / "seed-0" / "evaluation.json")["best"]["accuracy"]["test"]
+        assert (row["accuracy"], row["pixels"]) == (scores["accuracy"], scores["pixels_seen"])
+    table = read_json(run / "posterior" / "evaluation.json")["tables"]["test, calibrated"]
+    assert kept["rows"][2]["accuracy"] == table[4]["accuracy"]
 
 
-@pytest.mark.parametrize(
-    ("supervised", "sentence", "fewer"),
-    [
-        ((0.5, 0.7, 0.8), "after 20 iterations; RAM took 30.", True),
-        ((0.1, 0.2, 0.7), "after 30 iterations, no sooner than RAM itself (30).", False),
-        ((0.1, None, 0.3), "did not reach RAM's final validation accuracy (60.0%) within 30 iterations.", False),
-    ],
-)
-def test_the_verdict_says_when_rams_final_accuracy_was_reached(tmp_path, supervised, sentence, fewer):
-    folders = [
-        network(tmp_path / "ram", "ram", (0.2, 0.4, 0.6)),
-        network(tmp_path / "ps-nogs", "ps-nogs", supervised),
-    ]
-    (said,) = verdicts(folders, out=tmp_path / "verdict.json")
-    assert said.startswith("PS-NOGS ")
-    assert said.endswith(sentence)
-    (found,) = read_json(tmp_path / "verdict.json")["verdicts"]
-    assert found["reached_in_fewer_iterations"] is fewer
-    assert found["reference_final_validation_accuracy"] == 0.6
-
-
-@pytest.mark.parametrize(
-    ("supervised", "sentence"),
-    [((0.3, 0.5, 0.9), "PS-NOGS reached it after 30."), ((0.3, 0.5, 0.6), "PS-NOGS did not reach it.")],
-)
-def test_the_verdict_tells_of_rams_best_where_it_fell_back(tmp_path, supervised, sentence):
-    folders = [
-        network(tmp_path / "ram", "ram", (0.2, 0.7, 0.4)),
-        network(tmp_path / "ps-nogs", "ps-nogs", supervised),
-    ]
-    (said,) = verdicts(folders, out=tmp_path / "verdict.json")
-    assert said == (
-        "PS-NOGS reached RAM's final validation accuracy (40.0%) after 20 iterations, no sooner than RAM itself (20). "
-        f"RAM's best was 70.0%, after 20; {sentence}"
-    )
-
-
-def test_there_is_no_verdict_without_ram(tmp_path):
-    assert verdicts([network(tmp_path / "ps-nogs", "ps-nogs", (0.1, 0.2))], out=tmp_path / "v.json") == []
-    assert not (tmp_path / "v.json").exists()
+def test_what_is_damaged_elsewhere_takes_nothing_from_what_was_trained(finished, tmp_path):
+    run = copied(finished, tmp_path / "run")
+    (run / "posterior" / "evaluation.json").write_text("[]")
+    (line,) = verdict.write(run)
+    assert line.startswith("There is no verdict: ")
+    assert "evaluation.json" in line
 
 
 def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):

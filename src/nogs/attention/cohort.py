@@ -137,7 +137,7 @@ def check_attribute(task: Task, attribute: str | None) -> None:
     if attribute is not None:
         task.attribute(attribute)
     elif task.space.kind == "bernoulli":
-        raise InputError(f"Task {task.name!r} has {len(task.space.names)} attributes; choose some with --attribute.")
+        raise InputError(f"Task {task.title!r} has {len(task.space.names)} attributes; choose some with --attribute.")
 
 
 def _sequence_tables(
@@ -154,7 +154,7 @@ def _sequence_tables(
         if sequences is None:
             continue
         if sequences.grid != task.grid:
-            raise InputError(f"The sequences for {member.name!r} are for another grid than task {task.name!r} has.")
+            raise InputError(f"The sequences for {member.name!r} are for another grid than task {task.title!r} has.")
         if sequences.locations.shape[1] != glimpses:
             raise InputError(
                 f"The sequences for {member.name!r} have {sequences.locations.shape[1]} glimpses, but the recipe asks "
@@ -164,7 +164,7 @@ def _sequence_tables(
         if strangers:
             raise InputError(
                 f"The sequences for {member.name!r} supervise image {strangers[0]!r}, which is not a training image of "
-                f"task {task.name!r}."
+                f"task {task.title!r}."
             )
         if id(sequences) not in tables:
             tables[id(sequences)] = count

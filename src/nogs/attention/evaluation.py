@@ -131,8 +131,9 @@ def collapse(usage: Float[Tensor, "T L"], grid: Grid) -> str | None:
     )
 
 
-def summaries(evaluation: Evaluation, greedy: Evaluation, grid: Grid) -> list[dict[str, Any]]:
-    """Each network's numbers on a split, as JSON values."""
+def summaries(evaluation: Evaluation, greedy: Evaluation, grid: Grid, *, given: bool = False) -> list[dict[str, Any]]:
+    """Each network's numbers on a split, as JSON values; with `given`, networks look where they
+    are told to, so that theirs are no collapsed policies."""
     usage = evaluation.usage(len(grid))
     columns = {
         **evaluation.scores(),
@@ -146,7 +147,7 @@ def summaries(evaluation: Evaluation, greedy: Evaluation, grid: Grid) -> list[di
         {
             **{name: values[m] for name, values in lists.items()},
             "pixels_seen": coverage(evaluation.locations[m], grid),
-            "warning": collapse(usage[m], grid),
+            "warning": None if given else collapse(usage[m], grid),
         }
         for m in range(len(usage))
     ]

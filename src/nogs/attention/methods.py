@@ -25,12 +25,14 @@ from nogs.runtime.errors import InputError
 from nogs.sequences import Sequences, load_for
 from nogs.supervision import Heuristic, LocationDistribution, handcrafted, load_heuristic
 
-__all__ = ["METHODS", "ON_POSTERIOR", "Inputs", "Method", "make_members", "needs_heuristic", "of_heuristic"]
+__all__ = ["GIVEN", "METHODS", "ON_POSTERIOR", "Inputs", "Method", "make_members", "needs_heuristic", "of_heuristic"]
 
 Method = Literal["ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "ps-nogs+", "fixed", "centre-out", "random"]
 METHODS: tuple[Method, ...] = get_args(Method)
-ON_POSTERIOR = ("ps-nogs+", "fixed", "centre-out", "random")
-"""Methods whose classifier is the posterior: the first learns where to look, the others are plain ways to."""
+GIVEN = ("fixed", "centre-out", "random")
+"""Plain ways to look, which depend on nothing that was seen."""
+ON_POSTERIOR = ("ps-nogs+", *GIVEN)
+"""Methods whose classifier is the posterior."""
 
 _TEMPERATURES = {"ps-h1": 1.0, "ps-h5": 5.0}
 
@@ -174,7 +176,7 @@ def _sequences(
     if method == "ps-nogs":
         return given
     if not ids:
-        raise InputError(f"Task {task.name!r} has no images to supervise for {method}; raise data.annotated.")
+        raise InputError(f"Task {task.title!r} has no images to supervise for {method}; raise data.annotated.")
     if method == "ps-hgs":
         return handcrafted(task, ids, glimpses=glimpses, seed=seed)
     assert heuristic is not None

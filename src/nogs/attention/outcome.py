@@ -37,6 +37,7 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
             outcomes[m]["best"][kind] = best
             about = {
                 "task": cohort.task.name,
+                "title": cohort.task.title,
                 "labels": label_names(trainer, m),
                 "method": member.method,
                 "attribute": member.attribute,

@@ -43,7 +43,7 @@ def allowed_rows(task: Task, *, rms: float, device: torch.device | str = "cpu") 
     rows = task.rows([id for id in task.splits["train"] if id not in forbidden])
     if not len(rows):
         raise InputError(
-            f"Task {task.name!r} annotates all of its training images, so a bank has none; lower data.annotated."
+            f"Task {task.title!r} annotates all of its training images, so a bank has none; lower data.annotated."
         )
     check = Duplicates.of(task, rms=rms, device=device)
     found = [check(torch.from_numpy(np.array(task.images[part]))).cpu().numpy() for part in _blocks(rows)]

@@ -23,9 +23,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "run": ("nogs.cli.run:run", "all stages of a recipe, from images to a report; resumes"),
     },
     "use": {
-        "predict": ("nogs.cli.predict:predict", "ask a trained network about pictures"),
+        "predict": ("nogs.cli.predict:predict", "ask a trained network about pictures, or folders of them"),
         "evaluate": ("nogs.cli.evaluate:evaluate", "accuracy of trained networks, also after fewer glimpses"),
         "compare": ("nogs.cli.compare:compare", "methods side by side: tables, curves, figures"),
+        "open": ("nogs.cli.open:open_", "the report of a run, in the browser"),
         "report": ("nogs.cli.report:report", "one page about runs: results, a gallery, figures, tables"),
     },
     "stages": {

@@ -35,7 +35,7 @@ def prepare(argv: list[str]) -> None:
 
     experiment = args.experiment(recipe, verify=True)
     folder = data.prepare(experiment)
-    print(f"{experiment.task.name}: {len(experiment.task.ids):,} images ready; splits in {folder / 'splits.json'}")
+    print(f"{experiment.task.title}: {len(experiment.task.ids):,} images ready; splits in {folder / 'splits.json'}")
 
 
 def inspect(argv: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from nogs.cli.args import Args, Folder
@@ -29,5 +30,6 @@ def demo(argv: list[str]) -> None:
     from nogs.runtime.progress import tell
     from nogs.stages import Settings, run
 
-    end = run(recipe("digits"), args.out, Settings(device="cpu", estimate=True), tell=tell)
+    settings = Settings(device="cpu", estimate=True, command=shlex.join(["nogs", "demo", *argv]))
+    end = run(recipe("digits"), args.out, settings, tell=tell)
     print(f"\nopen {end}")

@@ -107,7 +107,9 @@ def parse_with_recipe(
     both = read(base)
     args: A = both["args"]
     if getattr(args, "out", ...) is None:
-        args = args.model_copy(update={"out": out or Path("runs") / base.name})
+        data = getattr(args, "data", None)
+        named = data.resolve().name if name == "folder" and data is not None else base.name
+        args = args.model_copy(update={"out": out or Path("runs") / named})
     if base.data.kind == "folder":
         fields = _given(name, argv, both["recipe"])
         chosen, lines = _for_folder(base, name, args, fields, choosing=choosing)

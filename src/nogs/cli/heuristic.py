@@ -61,7 +61,7 @@ def heuristic(argv: list[str]) -> None:
     experiment = Experiment(recipe, args.out, args.settings())
     task, attributes, ids = experiment.task, experiment.attributes, experiment.task.splits["annotate"]
     if args.kind and not ids:
-        raise InputError(f"Task {task.name!r} has no images to annotate; raise data.annotated.")
+        raise InputError(f"Task {task.title!r} has no images to annotate; raise data.annotated.")
     if args.heuristic is not None:
         found = load_heuristic(args.heuristic, task=task)
     else:

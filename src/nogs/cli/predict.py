@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,20 +15,27 @@ from nogs.cli.args import NetworkArgs
 from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import plain, write_bytes
+from nogs.runtime.progress import working
 
 if TYPE_CHECKING:
     from nogs.model.classifier import Answer
+    from nogs.model.folders import Asked
+
+_DRAWN = 40
+"""Pictures of a folder that --picture draws at most, evenly chosen."""
 
 
 class PredictArgs(NetworkArgs):
     """Arguments of `nogs predict`."""
 
-    images: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="IMAGE")] = ()
-    """One or more picture files."""
+    images: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PICTURE_OR_FOLDER")] = ()
+    """Picture files, or folders of them; where folders are named like classes, it is said how many are right."""
     as_json: bool = False
     """Print one JSON object a picture instead of text."""
     picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also draw the glimpses, numbered in order, into this PNG file."""
+    csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also write a row for each picture into this CSV file."""
     policy: Literal["sample", "argmax"] = "sample"
     """Draw each location by its probability, as in training and validation, or take the most probable one."""
     looks: Annotated[int, tyro.conf.arg(metavar="N")] = 1
@@ -35,7 +43,7 @@ class PredictArgs(NetworkArgs):
     stop_at: Annotated[float | None, tyro.conf.arg(metavar="P")] = None
     """Stop looking once a label has this probability, such as 0.95; by default all glimpses are taken."""
     seed: int = 0
-    """Of the policy sample: the same seed draws the same locations."""
+    """Of the policy sample: the same seed draws the same locations for the same picture."""
 
 
 def predict(argv: list[str]) -> None:
@@ -44,43 +52,69 @@ def predict(argv: list[str]) -> None:
         PredictArgs,
         argv,
         prog="nogs predict",
-        description="Label, probability, glimpses taken and share of the pixels read, for each picture.",
+        description="Label, probability, glimpses taken and share of the pixels read, for each picture; of folders "
+        "that are named like classes also how many are right.",
     )
     if not args.images:
-        raise InputError("nogs predict needs pictures after the run: nogs predict RUN IMAGE ...")
-    if args.picture is not None and args.picture.suffix.lower() != ".png":
-        raise InputError(f"--picture writes PNG files, so its name must end in .png, not {args.picture.name!r}.")
+        raise InputError("nogs predict needs pictures after the run: nogs predict RUN PICTURE_OR_FOLDER ...")
+    for flag, path, ending in (("--picture", args.picture, ".png"), ("--csv", args.csv, ".csv")):
+        if path is not None and path.suffix.lower() != ending:
+            raise InputError(
+                f"{flag} writes {ending[1:].upper()} files, so its name must end in {ending}, not {path.name!r}."
+            )
+    from nogs.model.folders import pictures, summary, write_csv
     from nogs.model.loading import load
 
     model = load(args.run, network=args.network, best=args.best)
     print(f"Network: {model.why}.", file=sys.stderr)
-    images, answers, names, problems = [], [], [], []
-    for path in args.images:
-        try:
-            picture = model.picture(path)
-        except InputError as error:
-            folder = f"{path} is a folder, not a picture; give the pictures in it, such as {path / '*.png'}."
-            problems.append(folder if os.path.isdir(path) else str(error))
-            continue
-        answer = model.classify_picture(
-            picture, policy=args.policy, looks=args.looks, stop_at=args.stop_at, seed=args.seed
-        )
-        if args.as_json:
-            print(json.dumps({"image": path, "network": model.name, **answer.to_json()}, default=plain))
-        else:
-            print(f"{path}: {told(answer)}")
-        images.append(picture.pixels)
-        answers.append(answer)
-        names.append(Path(*path.parts[-2:]).as_posix())
-    if args.picture is not None and images:
+    asked = pictures(args.images, labels=model.labels, run=Path(args.run))
+    drawn = set(range(0, len(asked), -(-len(asked) // _DRAWN))) if args.picture is not None else set()
+    known: list[Asked] = []
+    answers, images, problems = [], {}, []
+    # a bar would take over the stream of the answers, which on a terminal are progress enough
+    with nullcontext() if sys.stdout.isatty() else working(f"looking at {len(asked):,} pictures"):
+        for one in asked:
+            try:
+                picture = model.picture(one.path)
+            except InputError as error:
+                problems.append(str(error))
+                continue
+            answer = model.classify_picture(
+                picture, policy=args.policy, looks=args.looks, stop_at=args.stop_at, seed=args.seed
+            )
+            _print(one, answer, model.name, as_json=args.as_json)
+            if len(known) in drawn:
+                images[len(known)] = picture.pixels
+            known.append(one)
+            answers.append(replace(answer, picture=None))
+    for line in summary(known, answers):
+        print(line, file=sys.stderr if args.as_json else sys.stdout)
+    if args.csv is not None:
+        write_csv(args.csv, known, answers)
+        print(f"Answers written: {args.csv}", file=sys.stderr)
+    if images and args.picture is not None:
         from nogs.model.drawing import glimpses_sheet
 
-        write_bytes(args.picture, glimpses_sheet(images, answers, grid=model.grid, names=names))
-        print(f"Glimpses drawn: {args.picture}", file=sys.stderr)
+        names = [Path(*known[n].path.parts[-2:]).as_posix() for n in images]
+        sheet = glimpses_sheet(list(images.values()), [answers[n] for n in images], grid=model.grid, names=names)
+        write_bytes(args.picture, sheet)
+        some = f", of {len(images)} of the pictures" if len(images) < len(known) else ""
+        print(f"Glimpses drawn: {args.picture}{some}", file=sys.stderr)
     for problem in problems[:-1]:
         print(f"nogs: error: {problem}", file=sys.stderr)
     if problems:
         raise InputError(problems[-1])
+
+
+def _print(one: Asked, answer: Answer, network: str, *, as_json: bool) -> None:
+    """An answer on its line; on a terminal, above the bar."""
+    true = {} if one.true is None else {"true": one.true}
+    if as_json:
+        text = json.dumps({"image": one.path, "network": network, **answer.to_json(), **true}, default=plain)
+    else:
+        right = "" if one.true is None else "; right" if one.true == answer.label else f"; wrong, it is {one.true}"
+        text = f"{one.path}: {told(answer)}{right}"
+    print(text)
 
 
 def told(answer: Answer) -> str:

@@ -21,8 +21,8 @@ class ReportArgs(TaskArgs):
     """Folders of runs; whatever stages they have are shown, several are compared."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The page; by default RUN/report.html, or report.html beside the first of several runs."""
-    images: int = 12
-    """Images with sequences in the gallery, and as many test images; 0 for no gallery."""
+    images: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Test pictures in the gallery, and half as many with sequences; 0 for no gallery. Default: 24, or one a class."""
     device: str = "auto"
     """Where the walk-through of the design is computed: auto, cpu, cuda, cuda:N or mps."""
 

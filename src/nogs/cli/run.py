@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Literal
 
 from nogs.cli.args import Attributes, NameOrFile, OptionalPath, Rare, StageArgs
@@ -47,4 +48,5 @@ def run(argv: list[str]) -> None:
     )
     from nogs import stages
 
-    print(f"\nopen {stages.run(recipe, args.folder, args.settings(), until=args.until, tell=tell)}")
+    settings = args.settings(command=shlex.join(["nogs", "run", *argv]))
+    print(f"\nopen {stages.run(recipe, args.folder, settings, until=args.until, tell=tell)}")

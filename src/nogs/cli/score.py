@@ -117,7 +117,7 @@ def score(argv: list[str]) -> None:
         record |= {} if args.elsewhere is None else {"elsewhere": args.elsewhere, "draws": args.draws}
         write_json(args.out, {**record, "versions": versions(device), "ways": found})
     about = f", {args.attribute}" * bool(args.attribute) + f" ({args.elsewhere})" * bool(args.elsewhere)
-    text = f"{number:,} images of {task.name}{about}\n\n{text_table(found)}"
+    text = f"{number:,} images of {task.title}{about}\n\n{text_table(found)}"
     if salient is None:
         text += "\n\nmost salient first is left out: no first.safetensors of nogs annotate lies beside these sequences"
     show(found, text, as_json=args.as_json)
@@ -128,7 +128,7 @@ def _images(elsewhere: str | None, given: list[Sequences], task: Task) -> list[s
     if elsewhere in ("test", "validation"):
         ids = [task.ids[row] for row in task.rows(elsewhere)]
         if not ids:
-            raise InputError(f"Task {task.name!r} has no {elsewhere} images; give another --elsewhere.")
+            raise InputError(f"Task {task.title!r} has no {elsewhere} images; give another --elsewhere.")
         return ids
     common = [id for id in given[0].ids if all(id in sequences.position for sequences in given)]
     if not common:

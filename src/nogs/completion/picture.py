@@ -45,7 +45,7 @@ def completion_sheet(
             _show(axes, pictures[n].cpu().numpy(), pixels[b], task.grid.glimpse)
             axes.set_title(f"{float(weights[n]):.1%}", fontsize=8, pad=2)
     seen = pixels.shape[1]
-    figure.text(0.01, 0.975, f"{task.name}: true image with {seen} glimpses, and completions by weight", fontsize=9)
+    figure.text(0.01, 0.975, f"{task.title}: true image with {seen} glimpses, and completions by weight", fontsize=9)
     return figure
 
 

@@ -65,6 +65,7 @@ def load_task(
     catalogue = read_catalogue(config, data=data, cache=cache)
     prepared = prepare(
         name=catalogue.name,
+        title=catalogue.title,
         entries=catalogue.entries,
         boxes=catalogue.boxes,
         how=catalogue.how,

@@ -54,6 +54,7 @@ class Prepared:
 def prepare(
     *,
     name: str,
+    title: str = "",
     entries: Sequence[Entry],
     boxes: npt.NDArray[np.float64] | None,
     how: Preparation,
@@ -72,7 +73,7 @@ def prepare(
     remove_abandoned(Path(cache), "*/.images.*.part.npy")
     record = _finished(folder, mark, verify=verify)
     if record is None:
-        record = _decode_all(folder, name, mark, entries, boxes, how, workers or os.cpu_count() or 1)
+        record = _decode_all(folder, (name, title or name), mark, entries, boxes, how, workers or os.cpu_count() or 1)
     corrupt = [bad.model_dump() for bad in record.corrupt]
     if corrupt and not skip_corrupt:
         raise InputError(_unreadable(corrupt, len(entries), folder))
@@ -161,7 +162,7 @@ def _checks(images: npt.NDArray[np.uint8], title: str) -> Iterator[int]:
 
 def _decode_all(
     folder: Path,
-    name: str,
+    names: tuple[str, str],
     mark: str,
     entries: Sequence[Entry],
     boxes: npt.NDArray[np.float64] | None,
@@ -179,7 +180,7 @@ def _decode_all(
     with (
         ExitStack() as stack,  # until the file has its name
         files.atomic(folder / "images.npy") as temporary,
-        track(f"Decoding {name}", total=total, unit="images") as bar,
+        track(f"Decoding {names[1]}", total=total, unit="images") as bar,
     ):
         stack.enter_context(held(temporary))
         start = _allocate(temporary, total, how.size)
@@ -214,7 +215,7 @@ def _decode_all(
     path = folder / "images.npy"
     record = _Record(
         fingerprint=mark,
-        task=name,
+        task=names[0],
         version=VERSION,
         preparation=asdict(how),
         images=total - len(bad),

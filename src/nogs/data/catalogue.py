@@ -46,6 +46,7 @@ class Catalogue:
     attributes: npt.NDArray[np.float32] | None = None
     attribute_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    title: str = ""  # by default the name
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Catalogue:
         """The catalogue of some rows alone, in the order given."""
@@ -78,6 +79,7 @@ class Catalogue:
         boxes, parts = this._moved(prepared.sizes)
         return Task(
             name=this.name,
+            title=this.title,
             images=prepared.images,
             ids=this.ids,
             labels=this.labels,

@@ -121,6 +121,7 @@ def catalogue(config: DataConfig, *, data: Path, least: int = 1) -> Catalogue:
             raise InputError(f"The split {split!r} of the pictures in {data} is empty; {remedy}.")
     return Catalogue(
         name="folder",
+        title=data.resolve().name,
         ids=ids,
         entries=tuple(entries[id] for id in ids),
         labels=np.array([number[label[id]] for id in ids], dtype=np.int64),

@@ -32,7 +32,7 @@ def describe(task: Task) -> dict[str, Any]:
     train = task.rows("train")
     rows, columns = task.grid.shape
     return {
-        "task": task.name,
+        "task": task.title,
         "fingerprint": task.fingerprint,
         "images": len(task.ids),
         "image_size": list(task.images.shape[1:3]),
@@ -68,7 +68,7 @@ def contact_sheet(task: Task, *, seed: int = 0, count: int = 25, glimpses: int =
     rows = math.ceil(len(chosen) / columns)
 
     figure = Figure(figsize=(15, 9.6), dpi=100, facecolor="white")
-    figure.text(0.02, 0.963, task.name, fontsize=20, fontweight="bold", va="center")
+    figure.text(0.02, 0.963, task.title, fontsize=20, fontweight="bold", va="center")
     figure.text(0.02, 0.928, _headline(task), fontsize=11, color=_GREY, va="center")
     outer = figure.add_gridspec(
         1, 2, width_ratios=(1.25, 1), left=0.02, right=0.985, top=0.85, bottom=0.02, wspace=0.05

@@ -53,19 +53,21 @@ class Task:
     boxes: npt.NDArray[np.float32] | None = None  # N 4: row, column, height, width in pixels of the prepared image
     notes: tuple[str, ...] = field(default=())  # what loading had to say: skipped files, converted images
     skipped: tuple[str, ...] = ()  # ids of the images that are left out because they can't be read
+    title: str = ""  # what people call it: by default its name, of a folder of pictures the folder's
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.name)
         number = len(self.ids)
         if self.images.shape[0] != number or len(self.labels) != number:
             raise ValueError(f"{self.images.shape[0]} images, {number} ids and {len(self.labels)} labels don't match.")
         if len(self.position) != number:
             seen: set[str] = set()
             twice = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-            raise InputError(f"The id {twice!r} of task {self.name!r} names more than one image; ids must be unique.")
+            raise InputError(f"The id {twice!r} of task {self.title!r} names more than one image; ids must be unique.")
         size = (self.grid.height, self.grid.width)
         if self.images.shape[1:3] != size:
             raise InputError(
-                f"The images of task {self.name!r} are {self.images.shape[1:3]} px, but its grid is for {size} px."
+                f"The images of task {self.title!r} are {self.images.shape[1:3]} px, but its grid is for {size} px."
             )
         self._check_labels()
         self._check_splits()
@@ -79,19 +81,19 @@ class Task:
         """Rows in `images` of a split, or of some ids; an unknown id is named."""
         if isinstance(split, str):
             if split not in self.splits:
-                raise InputError(f"Task {self.name!r} has no split {split!r}; it has {', '.join(self.splits)}.")
+                raise InputError(f"Task {self.title!r} has no split {split!r}; it has {', '.join(self.splits)}.")
             split = self.splits[split]
         try:
             return np.array([self.position[id] for id in split], dtype=np.int64)
         except KeyError as error:
-            raise InputError(f"Task {self.name!r} has no image with the id {error.args[0]!r}.") from None
+            raise InputError(f"Task {self.title!r} has no image with the id {error.args[0]!r}.") from None
 
     def attribute(self, name: str) -> int:
         """Column of a bernoulli attribute by its name."""
         if self.space.kind != "bernoulli":
-            raise InputError(f"Task {self.name!r} has one categorical label and no attributes; leave --attribute out.")
+            raise InputError(f"Task {self.title!r} has one categorical label and no attributes; leave --attribute out.")
         if name not in self.space.names:
-            raise InputError(f"Task {self.name!r} has no attribute {name!r}; it has {', '.join(self.space.names)}.")
+            raise InputError(f"Task {self.title!r} has no attribute {name!r}; it has {', '.join(self.space.names)}.")
         return self.space.names.index(name)
 
     def _check_labels(self) -> None:
@@ -109,14 +111,14 @@ class Task:
         for split, ids in self.splits.items():
             self.rows(ids)
             if split in ("train", "validation", "test") and not ids:
-                raise InputError(f"The split {split!r} of task {self.name!r} is empty; give it at least one image.")
+                raise InputError(f"The split {split!r} of task {self.title!r} is empty; give it at least one image.")
         overlaps(self.splits, ("train", "validation", "test"), task=self.name)
         overlaps(self.splits, ("annotate", "posterior"), task=self.name)
         for part in ("annotate", "posterior"):
             strangers = set(self.splits.get(part, ())) - set(self.splits["train"])
             if strangers:
                 raise InputError(
-                    f"Image {min(strangers)!r} of split {part!r} is not in the training split of task {self.name!r}."
+                    f"Image {min(strangers)!r} of split {part!r} is not in the training split of task {self.title!r}."
                 )
 
 

@@ -107,8 +107,8 @@ def unseen(task: Task, ids: Sequence[str]) -> None:
     )
     more = f" and {len(strangers) - 1:,} more images are" if len(strangers) > 1 else " is"
     raise InputError(
-        f"Image {strangers[0]!r} (of the split {home!r}){more} not among the images to annotate of task {task.name!r}; "
-        "choose others with --images, or pass --unchecked if neither posterior nor bank has seen them."
+        f"Image {strangers[0]!r} (of the split {home!r}){more} not among the images to annotate of task "
+        f"{task.title!r}; choose others with --images, or pass --unchecked if neither posterior nor bank has seen them."
     )
 
 

@@ -28,7 +28,7 @@ def card(config: dict[str, Any], *, licence: str, title: str | None = None) -> s
 
     test = config["metrics"].get("test") or {}
     scores = {name: test[name] for name in _METRICS if isinstance(test.get(name), int | float)}
-    about = config["attribute"] or config["task"]
+    about = config["attribute"] or config["title"]
     title = title or f"Hard attention for {about}"
     front: dict[str, Any] = {
         "library_name": "nogs",
@@ -39,7 +39,7 @@ def card(config: dict[str, Any], *, licence: str, title: str | None = None) -> s
     if "accuracy" in scores:
         result = {
             "task": {"type": "image-classification"},
-            "dataset": {"name": config["task"], "type": config["task"]},
+            "dataset": {"name": config["title"], "type": config["title"]},
             "metrics": [{"type": "accuracy", "value": round(scores["accuracy"], 4), "name": "test accuracy"}],
         }
         front["model-index"] = [{"name": title, "results": [result]}]

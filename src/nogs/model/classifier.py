@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,7 +33,7 @@ class Location(NamedTuple):
     column: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """What the network says after the glimpses at `locations`, and how sure it was after each of them."""
 
@@ -45,17 +46,46 @@ class Answer:
     """Share of the image's pixels inside a glimpse; overlaps count once."""
     stopped_early: bool
     notes: tuple[str, ...] = ()
+    picture: npt.NDArray[np.uint8] | None = field(default=None, compare=False)
+    """The prepared pixels, where the whole picture was given."""
+    grid: Grid | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "locations": [list(location) for location in self.locations]}
+        """Plain values, without the pixels."""
+        said = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("picture", "grid")}
+        return {
+            **said,
+            "probabilities": dict(self.probabilities),
+            "locations": [list(location) for location in self.locations],
+            "confidence": list(self.confidence),
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        glimpses = f"{len(self.locations)} glimpse{'' if len(self.locations) == 1 else 's'}"
+        return f"<Answer {self.label!r}, {self.probability:.1%}, {glimpses}, {self.pixels_read:.1%} of the pixels>"
+
+    def _repr_png_(self) -> bytes | None:
+        """In a notebook: the picture with its glimpses, and the answer below it."""
+        if self.picture is None or self.grid is None:
+            return None
+        from nogs.model.drawing import glimpses_sheet
+
+        return glimpses_sheet([self.picture], [self], grid=self.grid, names=[""])
 
 
 class Look:
     """One look at one image: iterate over locations, and `see` what is there before asking for the next."""
 
     def __init__(
-        self, model: Model, *, policy: Policy | None, stop_at: float | None, seed: int, number: int = 0
+        self,
+        model: Model,
+        *,
+        policy: Policy | None,
+        stop_at: float | None,
+        seed: int,
+        number: int = 0,
+        of: str = "",
     ) -> None:
         policy = policy or model.networks.policy
         if policy not in ("sample", "argmax"):
@@ -63,7 +93,7 @@ class Look:
         if stop_at is not None and not 0 < stop_at <= 1:
             raise InputError(f"The confidence to stop at must lie above 0 and be at most 1, not {stop_at}.")
         self.model, self.stop_at = model, stop_at
-        self._key = streams.key(seed, "look", step=number) if policy == "sample" else None
+        self._key = streams.key(seed, "look", of, step=number) if policy == "sample" else None
         self.state = model.networks.start(1)
         self._waiting: int | None = None
         self.seen: list[int] = []
@@ -107,7 +137,7 @@ class Look:
         return float(streams.uniform(self._key, torch.tensor([len(self.seen)]))[0])
 
 
-@dataclass
+@dataclass(repr=False)
 class Model:
     """A trained hard-attention network (M = 1) with its labels; `why` says how it was chosen."""
 
@@ -124,6 +154,14 @@ class Model:
         self.labels: tuple[str, ...] = tuple(map(str, self.about["labels"]))
         self.grid, self.glimpses = architecture.grid, architecture.glimpses
 
+    def __repr__(self) -> str:
+        shown = ", ".join(self.labels[:3]) + (", ..." if len(self.labels) > 3 else "")
+        of = self.about.get("title") or self.about.get("task")
+        return (
+            f"<Model {self.name} of {of}: {self.glimpses} glimpses of {self.grid.glimpse} px in {self.grid.height} x "
+            f"{self.grid.width} px, {len(self.labels)} labels ({shown})>"
+        )
+
     def classify(
         self,
         image: ImageLike,
@@ -137,7 +175,8 @@ class Model:
 
         The `policy` is by default the network's own: the paper's draw locations as in training, the others take the
         best. `stop_at` ends a look as soon as the network is so sure of a label. Several `looks`, drawn anew with the
-        policy "sample", are averaged: slower, and more often right. The same `seed` draws the same locations.
+        policy "sample", are averaged: slower, and more often right. The same `seed` draws the same locations for the
+        same picture, and others for another.
         """
         return self.classify_picture(self.picture(image), policy=policy, looks=looks, stop_at=stop_at, seed=seed)
 
@@ -154,12 +193,15 @@ class Model:
         if looks < 1 or (looks > 1 and (policy or self.networks.policy) == "argmax"):
             raise InputError(f"An image takes at least one look, and several only with the policy sample, not {looks}.")
         image = torch.from_numpy(picture.pixels)[None]
-        taken = [Look(self, policy=policy, stop_at=stop_at, seed=seed, number=number) for number in range(looks)]
+        mark = hashlib.blake2b(picture.pixels.tobytes(), digest_size=8).hexdigest()  # other looks for each picture
+        taken = [
+            Look(self, policy=policy, stop_at=stop_at, seed=seed, number=number, of=mark) for number in range(looks)
+        ]
         for look in taken:
             for location in look:
                 patch = cut(image, torch.tensor([location]), glimpse=self.grid.glimpse)
                 look.see(patch[0].numpy())
-        return replace(_answer(self, taken), notes=picture.notes)
+        return replace(_answer(self, taken), notes=picture.notes, picture=picture.pixels, grid=self.grid)
 
     def picture(self, image: ImageLike) -> Picture:
         """The pixels that the network's glimpses are cut from, prepared as the images that it was trained on."""

@@ -7,21 +7,34 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from nogs.glimpse import Grid
-from nogs.model.classifier import Answer
 
 _STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
 """Colours of the first, second ... glimpse: Okabe and Ito's, which the colour-blind tell apart; boxes are numbered."""
 _TILE, _GAP, _CAPTION, _COLUMNS = 320, 12, 44, 4
 
 
+class Told(Protocol):
+    """What is drawn of an answer."""
+
+    @property
+    def label(self) -> str: ...  # noqa: D102
+    @property
+    def probability(self) -> float: ...  # noqa: D102
+    @property
+    def locations(self) -> Sequence[tuple[int, int]]: ...  # noqa: D102
+    @property
+    def pixels_read(self) -> float: ...  # noqa: D102
+
+
 def glimpses_sheet(
-    images: Sequence[npt.NDArray[np.uint8]], answers: Sequence[Answer], *, grid: Grid, names: Sequence[str]
+    images: Sequence[npt.NDArray[np.uint8]], answers: Sequence[Told], *, grid: Grid, names: Sequence[str]
 ) -> bytes:
     """PNG: each image `[H, W, 3]` with numbered boxes in the order of the glimpses, and the answer below it."""
     columns = min(_COLUMNS, len(images))
@@ -34,38 +47,41 @@ def glimpses_sheet(
     for n, (image, answer, name) in enumerate(zip(images, answers, names)):
         left = _GAP + n % columns * (_TILE + _GAP)
         top = _GAP + n // columns * (height + _CAPTION + _GAP)
-        sheet.paste(_tile(image, answer, grid, (_TILE, height)), (left, top))
+        sheet.paste(tile(image, answer.locations, grid, (_TILE, height)), (left, top))
         glimpses = f"{len(answer.locations)} glimpse{'s' if len(answer.locations) != 1 else ''}"
         said = f"{answer.label} ({answer.probability:.1%}), {glimpses}, {answer.pixels_read:.1%} of the pixels"
-        for line, text in enumerate((name, said)):
+        for line, text in enumerate((name or answer.label, said)):
             draw.text((left, top + height + 4 + 18 * line), _short(draw, text, font), "black" if line else "#555", font)
     out = io.BytesIO()
     sheet.save(out, "PNG")
     return out.getvalue()
 
 
-def _tile(image: npt.NDArray[np.uint8], answer: Answer, grid: Grid, size: tuple[int, int]) -> Image.Image:
-    """The image, dimmed where nobody looked, with its boxes."""
+def tile(
+    image: npt.NDArray[np.uint8], locations: Sequence[Sequence[int]], grid: Grid, size: tuple[int, int]
+) -> Image.Image:
+    """The image, dimmed where nobody looked, with a numbered box at each of the `locations`."""
     seen = np.zeros(image.shape[:2], bool)
-    for row, column in answer.locations:
+    for row, column in locations:
         seen[row : row + grid.glimpse, column : column + grid.glimpse] = True
-    shown = np.where(seen[..., None], image, image // 2 + 32).astype(np.uint8)
+    shown = np.where(seen[..., None], image, image // 3 + 32).astype(np.uint8)
     nearest = grid.width < size[0]
-    tile = Image.fromarray(shown).resize(size, Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS)
-    draw = ImageDraw.Draw(tile)
+    picture = Image.fromarray(shown).resize(size, Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS)
+    draw = ImageDraw.Draw(picture)
     scale = size[0] / grid.width
-    font = ImageFont.load_default(16)
+    height = max(16, size[0] // 20)
+    font = ImageFont.load_default(height)
     before: dict[tuple[int, int], int] = {}
-    for step, (row, column) in enumerate(answer.locations):
+    for step, (row, column) in enumerate(locations):
         colour = _STEPS[step % len(_STEPS)]
         again = before.get((row, column), 0)
         before[row, column] = again + 1
         corner = (column * scale, row * scale, (column + grid.glimpse) * scale - 1, (row + grid.glimpse) * scale - 1)
         draw.rectangle(corner, outline=colour, width=max(1, 3 - again))
         # numbers of glimpses at the same place stand beside each other
-        place = (corner[0] + 5 + 14 * again, corner[1] + 3)
+        place = (corner[0] + 5 + 0.9 * height * again, corner[1] + 3)
         draw.text(place, str(step + 1), colour, font, stroke_width=2, stroke_fill="black")
-    return tile
+    return picture
 
 
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

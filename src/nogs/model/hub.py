@@ -40,6 +40,7 @@ def pack(found: Found, folder: Path, *, licence: str = "other", title: str | Non
         "label2id": {label: n for n, label in enumerate(about["labels"])},
         "data": data,
         **{name: about.get(name) for name in ("task", "method", "attribute", "seed", "best", "iteration")},
+        "title": about.get("title") or about["task"],
         "metrics": {"validation": about.get("validation"), "test": about.get("test")},
     }
     # written anew and not copied: in a run, a network may stand on another's frozen part

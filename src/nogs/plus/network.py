@@ -19,6 +19,7 @@ from nogs.glimpse import Grid
 from nogs.glimpse.changes import Changes
 from nogs.plus.looks import TEMPERATURE, Looks, context
 from nogs.posterior.network import Architecture as PosteriorArchitecture
+from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.tokens import GlimpseTokens
 
 _SEEN = 1e4  # added to the score of a location that was seen
@@ -77,6 +78,23 @@ class TokenNetwork(Looking):
         self.register_buffer("variable", torch.tensor(self.variables), persistent=False)
         self.variable: Tensor
         self.policy = "sample" if looks.sampled else "argmax"
+
+    @classmethod
+    def on(
+        cls,
+        posterior: NetworkPosterior,
+        table: Float32[Tensor, "A T L"],
+        *,
+        variables: Sequence[int] = (0,),
+        sampled: bool = False,
+    ) -> TokenNetwork:
+        """A network that looks as a table says, and answers as a posterior does."""
+        core = posterior.network
+        assert isinstance(core, GlimpseTokens)
+        looks = Looks(core, table, sampled=sampled)
+        scale = posterior.inverse_temperature
+        made = cls(core, posterior.architecture, looks, variables=variables, inverse_temperature=scale)
+        return made.to(posterior.device)
 
     # -- one image after the other, or many: what training and evaluation use --------------------------------------
 

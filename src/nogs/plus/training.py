@@ -35,7 +35,6 @@ from nogs.posterior.labels import label_table
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.queries import resident
 from nogs.posterior.store import about_posterior, identity
-from nogs.posterior.tokens import GlimpseTokens
 from nogs.runtime import progress
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
@@ -121,16 +120,8 @@ class _Job:
                 f"{self.glimpses}; train one for so many, or give another --posterior."
             )
         variables = [0 if member.attribute is None else task.attribute(member.attribute) for member in group]
-        core = posterior.network
-        assert isinstance(core, GlimpseTokens)
-        looks = Looks(core, self._table(first.method, posterior, variables), sampled=first.method == "random")
-        network = TokenNetwork(
-            core,
-            posterior.architecture,
-            looks.to(self.device),
-            variables=variables,
-            inverse_temperature=posterior.inverse_temperature,
-        ).to(self.device)
+        table = self._table(first.method, posterior, variables)
+        network = TokenNetwork.on(posterior, table, variables=variables, sampled=first.method == "random")
         folder = self.folder / first.name
         iteration = 0
         with posterior.precision.active():
@@ -205,9 +196,8 @@ class _Job:
         found = {}
         for split in ("validation", "test"):
             sampled = Evaluator(network, cohort, split, trajectories=samples)()
-            found[split] = summaries(sampled, sampled, self.task.grid)[0]
-            if member.method in ("fixed", "centre-out"):
-                found[split]["warning"] = None  # one order for all is what is meant
+            given = network.looks.head is None  # one order for all is then what is meant
+            found[split] = summaries(sampled, sampled, self.task.grid, given=given)[0]
         locations = pixel_locations(sampled, self.task.grid, 0)
         truth = cohort.labels[0, self.task.rows("test")]
         return {

@@ -22,12 +22,12 @@ from nogs.runtime.fingerprint import file_digest
 def training_rows(task: Task) -> npt.NDArray[np.int64]:
     """Rows of the images that may train the posterior; an annotated one among them is refused."""
     if not task.splits.get("posterior"):
-        raise InputError(f"Task {task.name!r} has no images for the posterior; lower data.annotated to leave some.")
+        raise InputError(f"Task {task.title!r} has no images for the posterior; lower data.annotated to leave some.")
     for split in ("annotate", "validation", "test"):
         shared = sorted(set(task.splits["posterior"]) & set(task.splits.get(split, ())))
         if shared:
             raise InputError(
-                f"Image {shared[0]!r} of task {task.name!r} is in the split {split!r} and would train the posterior; "
+                f"Image {shared[0]!r} of task {task.title!r} is in the split {split!r} and would train the posterior; "
                 "take it out of the split 'posterior'."
             )
     return task.rows("posterior")

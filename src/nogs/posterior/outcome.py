@@ -158,7 +158,7 @@ def _write(
 
 def _tell(path: Path, *, task: Task, about: dict[str, Any]) -> None:
     write_json(path.with_name("evaluation.json"), about)
-    title = f"posterior of {task.name} at random locations"
+    title = f"posterior of {task.title} at random locations"
     write_figure(path.with_name("posterior.png"), about["tables"], title=title)
 
 

@@ -199,9 +199,9 @@ def misfit(name: str, task: Task, *, glimpses: int) -> str | None:
     """Why a published posterior can't be used for a task, in a few words; None if it can. No such name is refused."""
     known = load_posterior(name)
     if known.space != task.space:
-        return f"it knows {_labels(known.space)}, but the task {task.name!r} has {_labels(task.space)}"
+        return f"it knows {_labels(known.space)}, but the task {task.title!r} has {_labels(task.space)}"
     if known.grid != task.grid:
-        return f"it is for {_describe(known.grid)}, but the task {task.name!r} has {_describe(task.grid)}"
+        return f"it is for {_describe(known.grid)}, but the task {task.title!r} has {_describe(task.grid)}"
     if known.glimpses < glimpses:
         return f"it was trained for up to {known.glimpses} glimpses, not {glimpses}"
     return "it was trained on other images" if trained_elsewhere(name, task) else None
@@ -261,11 +261,11 @@ def _check(path: Path, task_name: str, architecture: Architecture, task: Task) -
     if task_name != task.name or architecture.head.space != task.space:
         raise InputError(
             f"{path} is a posterior of the task {task_name!r} with {_labels(architecture.head.space)}, not of "
-            f"{task.name!r} with {_labels(task.space)}; give one that was trained on it."
+            f"{task.title!r} with {_labels(task.space)}; give one that was trained on it."
         )
     if architecture.grid != task.grid:
         raise InputError(
-            f"{path} was trained for {_describe(architecture.grid)}, but the task {task.name!r} has "
+            f"{path} was trained for {_describe(architecture.grid)}, but the task {task.title!r} has "
             f"{_describe(task.grid)}; train one for it with nogs posterior train."
         )
 

@@ -208,12 +208,13 @@ class Trainer:
             self.network.train()
             while self.iteration < config.iterations and self.failed is None:
                 self.step()
+                bar.advance()
                 self.spent = before + time.monotonic() - began
                 late = config.seconds is not None and self.spent >= config.seconds
                 if self.iteration % every and self.iteration < config.iterations and not late:
                     continue
                 self.log(metrics, since=self.iteration - last_log)
-                bar.advance(self.iteration - last_log, best=self.best_loss)
+                bar.advance(0, best=self.best_loss)
                 last_log = self.iteration
                 if late:
                     progress.say(f"The {config.seconds:g} s are over after {self.iteration} iterations.")

@@ -6,7 +6,7 @@ pictures and the machine; each one comes with its reason, and none replaces what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,20 +118,27 @@ def choose(base: Recipe, data: Path, given: Mapping[str, Any], *, device: str) -
     room = torch.cuda.mem_get_info(where)[0] if where.type == "cuda" else None
     features, told = _features(given, data)
     found, choices = chosen(base, seen, gpu_bytes=room, given=given, features=features)
-    widths, heights = zip(*seen.sizes)
-    lines = [
-        f"{seen.images:,} pictures in {len(seen.classes)} classes; of {len(seen.sizes)} looked at, widths are "
-        f"{min(widths)} to {max(widths)} px and heights {min(heights)} to {max(heights)} px."
+    return found, [*_plan(data.resolve().name, seen, found, choices), *told]
+
+
+def _plan(name: str, seen: Survey, found: Recipe, choices: Sequence[Choice]) -> list[str]:
+    """What a run will do with these pictures, in five lines."""
+    grid, (widths, heights) = found.data.grid, zip(*seen.sizes)
+    share = found.glimpses * grid.glimpse**2 / (grid.height * grid.width)
+    few = seen.smaller_than(found.data.image_size)
+    enlarged = f"; {few} of {len(seen.sizes)} are smaller, and enlarged" if few else ""
+    why = next(choice.why for choice in choices if choice.field == "data.image_size")
+    annotated = min(found.data.annotated, seen.training // 2)
+    return [
+        f"{name}: {seen.images:,} pictures in {len(seen.classes)} classes, {min(widths)} x {min(heights)} to "
+        f"{max(widths)} x {max(heights)} px.",
+        f"  pictures   {grid.height} px ({why}){enlarged}",
+        f"  glimpses   {found.glimpses} of {grid.glimpse} px at {len(grid):,} locations: at most {share:.0%} of the "
+        "pixels",
+        f"  training   a posterior, {found.posterior.iterations:,} iterations; sequences for {annotated:,} pictures, "
+        f"from a bank of {found.bank.count:,}; networks, {found.attention.iterations:,} iterations",
+        "  to change  --data.image-size, --glimpses, --data.annotated, ...; --help shows them, recipe.yaml has all",
     ]
-    if few := seen.smaller_than(found.data.image_size):
-        lines.append(
-            f"{few} of them are smaller than the {found.data.image_size} px that they are prepared at: enlarged."
-        )
-    reasons: dict[str, list[str]] = {}  # choices of one reason share a line
-    for choice in choices:
-        reasons.setdefault(choice.why, []).append(choice.flag)
-    lines += [*told, "Chosen for these pictures and this machine; a flag changes it:"]
-    return found, lines + [f"  {' '.join(flags)}{f'   ({why})' if why else ''}" for why, flags in reasons.items()]
 
 
 def _features(given: Mapping[str, Any], data: Path) -> tuple[str | None, list[str]]:

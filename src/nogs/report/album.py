@@ -9,27 +9,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nogs.bank import load_bank
-from nogs.completion import CompletionConfig, Retrieval
 from nogs.data.task import Task
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
 from nogs.design.steps import Tools
-from nogs.posterior.store import load_posterior
+from nogs.report.choice import spread
 from nogs.report.completions import completions_figure
 from nogs.report.contents import Run, SequenceSet
 from nogs.report.maps import epe_figure
+from nogs.report.opened import open_tools
 from nogs.report.plates import NetworkPlates, Plate, posterior_tables
 from nogs.report.quality import effective_figure, posterior_figure, scores_figure
 from nogs.report.supervision import sequences_figure
 from nogs.report.walk import boed_figure, walk_through
-from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 
 __all__ = ["Album"]
 
-LARGEST_BANK = 200_000
-"""Images of a bank that a report still opens, for completions and the walk-through; a larger one takes minutes."""
 EVALUATIONS = {"cuda": 1_000_000}
 """Evaluations of the posterior that the walk-through may take, by kind of device; elsewhere 20,000."""
 
@@ -43,10 +39,11 @@ class Album:
     def __init__(self, run: Run, task: Task | None, *, device: str = "auto") -> None:
         self.run, self.task, self.device = run, task, device
         self.problems: list[str] = []
+        self.networks = NetworkPlates(run, task, device=device)
 
     def plates(self) -> Iterator[Plate]:
         """Every figure that this run has the means for, results first."""
-        yield from NetworkPlates(self.run, self.task, device=self.device).plates()
+        yield from self.networks.plates()
         for make in (
             self._supervision,
             self._maps,
@@ -70,12 +67,14 @@ class Album:
             common = [id for id in ids if all(id in one.sequences.position for one in sets)]
             if not ids:
                 return
+            kinds = {one.name: one.sequences for one in sets}
             yield Plate(
                 "sequences",
                 "Supervision sequences" + (f" for {attribute}" if attribute else ""),
                 "What the sequences show of some training images, glimpses numbered in order (figure 13 of the paper).",
-                sequences_figure(self.task, {one.name: one.sequences for one in sets}, (common or ids)[:7]),
+                sequences_figure(self.task, kinds, shown := spread(self.task, common or ids, 8, attribute=attribute)),
                 tuple(one.folder / "sequences.jsonl" for one in sets),
+                sequences_figure(self.task, kinds, shown[::2][:4]),
             )
             return  # one attribute is enough to see their manner
 
@@ -89,13 +88,14 @@ class Album:
                 "epe",
                 "How a near-optimal sequence comes about",
                 "The image whose entropy fell most (figure 2 of the paper); all others are in the gallery.",
-                epe_figure(self.task, found.sequences, id, maps[found.sequences.position[id]]),
+                epe_figure(self.task, found.sequences, id, own := maps[found.sequences.position[id]]),
                 (found.folder / "maps.safetensors", found.folder / "sequences.jsonl"),
+                epe_figure(self.task, found.sequences, id, own, down=True),
             )
             return
 
     def _walk(self) -> Iterator[Plate]:
-        tools = self._tools
+        tools = self.tools
         if tools is None or self.task is None:
             return
         sets = [one for one in self.run.sequences if one.sequences.grid == self.task.grid]
@@ -120,6 +120,7 @@ class Album:
             "bank, the posterior's entropy on each if one looked at each location, and the weighted mean of these.",
             boed_figure(self.task, walk),
             (self.run.posterior_file, self.run.folder / "bank" / "done.json"),
+            boed_figure(self.task, walk, down=True),
         )
 
     def _scores(self) -> Iterator[Plate]:
@@ -132,6 +133,7 @@ class Album:
                 "intervals over images.",
                 scores_figure(found["ways"]),
                 (path,),
+                scores_figure(found["ways"], columns=1),
             )
 
     def _posterior(self) -> Iterator[Plate]:
@@ -139,17 +141,18 @@ class Album:
             yield Plate(
                 "posterior",
                 "The posterior by number of glimpses",
-                "Accuracy, cross-entropy, entropy and calibration error at random locations. A calibrated posterior's "
-                "cross-entropy and entropy lie close together.",
+                "What random glimpses tell the posterior. Cross-entropy is the mean of -log p(true class), entropy "
+                "what the posterior itself believes it to be: where it is calibrated the two lie close together.",
                 posterior_figure(posterior_tables(self.run)),
                 (self.run.folder / "posterior" / "evaluation.json",),
+                posterior_figure(posterior_tables(self.run), columns=1),
             )
 
     def _completions(self) -> Iterator[Plate]:
-        tools, task = self._tools, self.task
+        tools, task = self.tools, self.task
         if tools is None or task is None:
             return
-        ids = list(task.splits["validation"][:3])
+        ids = spread(task, task.splits["validation"], 4)
         glimpses = max(1, min(3, int(self.run.recipe.get("glimpses", 3)) - 1))
         from nogs.completion.quality import random_locations
 
@@ -163,6 +166,7 @@ class Album:
             "the likeliest first; each glimpse is enlarged beside its image.",
             completions_figure(task, ids, pixels.numpy(), found, samples=5),
             (self.run.folder / "bank" / "done.json",),
+            completions_figure(task, ids, pixels.numpy(), found, samples=2),
         )
 
     def _effective(self) -> Iterator[Plate]:
@@ -194,24 +198,12 @@ class Album:
             )
 
     @cached_property
-    def _tools(self) -> Tools | None:
-        """Posterior and bank of this run, where both are here, small enough to open, and of this task."""
-        run = self.run
-        if self.task is None or run.bank is None or not run.posterior_file.is_file():
-            return None
-        if run.bank["images"] > LARGEST_BANK:
-            return None
-        device = pick_device(self.device)
-        try:
-            posterior = load_posterior(run.posterior_file, task=self.task, device=device)
-            bank = load_bank(run.folder / "bank", device=str(device), on_gpu=False)
-        except InputError as error:  # damaged, or of another grid
-            self.problems.append(f"There are no completions and no walk-through of the design: {error}")
-            return None
-        config = CompletionConfig.model_validate(run.recipe.get("completion", {}))
-        seed = int(run.recipe.get("seed", 0))
-        completion = Retrieval(bank, config=config, glimpse=self.task.grid.glimpse, seed=seed)
-        return Tools(posterior, completion, device)
+    def tools(self) -> Tools | None:
+        """Posterior and bank of this run, where they can be opened."""
+        found, problem = open_tools(self.run, self.task, device=self.device)
+        if problem:
+            self.problems.append(problem)
+        return found
 
 
 def _telling(found: SequenceSet) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from nogs.model.stopping import FORMAT
 from nogs.plus.store import about_network
 from nogs.posterior.training import FILE as POSTERIOR
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import load_array, read_json, read_yaml
+from nogs.runtime.files import load_array, read_json, read_sealed, read_yaml
 from nogs.sequences import Sequences, folders, load
 
-__all__ = ["Network", "Run", "SequenceSet", "read_run"]
+__all__ = ["LOCAL", "Network", "Run", "SequenceSet", "read_run"]
 
+LOCAL = "local.json"
+"""Where this machine has the data of a run, and what was typed: in the run's folder, in no fingerprint."""
 _NOT_SEQUENCES = ("attention", "bank", "data", "posterior", "report", "cache")
 
 
@@ -50,6 +53,12 @@ class Network:
     def test(self) -> Mapping[str, Any]:
         """Scores on the test images of the version that was most accurate on the validation images."""
         return dict(self.evaluation["best"]["accuracy"]["test"])
+
+    @property
+    def validation(self) -> float | None:
+        """Its best accuracy on the validation images, by which it is chosen."""
+        found = self.evaluation["best"]["accuracy"].get("validation")
+        return None if found is None else float(found)
 
     def locations(self) -> np.ndarray | None:
         """Top-left pixels `[n, S, T, 2]` on the test images, if they were kept."""
@@ -106,8 +115,8 @@ class Run:
     sequences: tuple[SequenceSet, ...]
     networks: tuple[Network, ...]
     scores: Mapping[Path, Mapping[str, Any]]
-    verdicts: tuple[Mapping[str, Any], ...]
     stages: Mapping[Path, Mapping[str, Any]]
+    command: str = ""
 
     @property
     def name(self) -> str:
@@ -117,10 +126,10 @@ class Run:
     @property
     def task(self) -> str:
         """Name of its task, as far as anything tells."""
-        if self.data is not None:
-            return str(self.data.kind)
         if self.inspection is not None:
             return str(self.inspection["task"])
+        if self.data is not None and self.data.kind != "folder":
+            return str(self.data.kind)
         return self.sequences[0].sequences.task if self.sequences else self.name
 
     @property
@@ -157,12 +166,12 @@ def read_run(folder: Path) -> Run:
         sequences=_sequences(folder),
         networks=_networks(folder),
         scores=_scores(folder),
-        verdicts=_verdicts(folder / "attention" / "verdict.json"),
         stages={
             path: read_json(path)
             for pattern in ("*", "sequences/*", "attention/**")
             for path in sorted(folder.glob(f"{pattern}/done.json"))
         },
+        command=str(read_sealed(folder / LOCAL).get("command", "")) if (folder / LOCAL).is_file() else "",
     )
     if not any(run.has.values()) and run.inspection is None and not run.recipe:
         raise InputError(
@@ -200,11 +209,15 @@ def _first(*paths: Path) -> Mapping[str, Any] | None:
 
 
 def _networks(folder: Path) -> tuple[Network, ...]:
-    """The finished networks, RAM and its kin first."""
+    """The finished networks; a weight of supervision stands in a method's name where it has several."""
     paths = sorted((folder / "attention").glob("**/evaluation.json"))
     learned = read_networks(folder) if paths else []
-    found = [Network(path.parent, read_json(path), one) for path, one in zip(paths, learned, strict=True)]
-    return tuple(sorted(found, key=lambda n: (not n.method.startswith("ram"), n.method)))
+    bare = {one.method: re.sub(r", weight [^,]*", "", one.method) for one in learned}
+    unique = {name for name, short in bare.items() if sum(short == other for other in bare.values()) == 1}
+    return tuple(
+        Network(path.parent, read_json(path), replace(one, method=bare[one.method]) if one.method in unique else one)
+        for path, one in zip(paths, learned, strict=True)
+    )
 
 
 def _sequences(folder: Path) -> tuple[SequenceSet, ...]:
@@ -232,11 +245,6 @@ def _kind(sequences: Sequences) -> str:
     if method:
         return str(method).removesuffix(" glimpse sequences")
     return "released" if "release" in str(sequences.provenance.get("source", "")) else "given"
-
-
-def _verdicts(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """What `nogs run` found about whether the sequences helped."""
-    return tuple((_first(path) or {}).get("verdicts", ()))
 
 
 def _scores(folder: Path) -> dict[Path, Mapping[str, Any]]:

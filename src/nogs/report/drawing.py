@@ -26,8 +26,7 @@ UNSEEN = 215
 LOOK_HERE = "viridis_r"
 """Colours of expected posterior entropy: where least would be left unknown is brightest, as with `LOOKED`."""
 LOOKED = "viridis"
-_OWN = {"ram": 0, "ps-nogs": 1, "ps-hgs": 2, "ps-h1": 3, "ps-h5": 4, "ram+": 5, "random": 6, "centre-out": 7}
-_OWN |= {"ps-nogs+": 4, "fixed": 2}  # shared with methods that are seldom beside them
+_OWN = {"ram": 0, "ps-nogs": 1, "ps-nogs+": 2, "fixed": 3, "random": 6, "ps-hgs": 4, "ram+": 5, "centre-out": 7}
 
 
 def method_styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -58,6 +57,12 @@ def new_figure(width: float, height: float, *, dpi: int = 120, **layout: Any) ->
     figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white")
     figure.set_layout_engine("constrained", **layout)
     return figure
+
+
+def short(text: str, most: int = 20) -> str:
+    """A name that fits above a picture; its end is left out where it is longer."""
+    text = text.replace("_", " ")
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def frame(axes: Axes, grid: Grid) -> None:

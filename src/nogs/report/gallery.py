@@ -8,69 +8,97 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
 
-from nogs.attention.cohort import Member, member_labels
 from nogs.data.task import Task
-from nogs.plus.store import load_network
-from nogs.report.contents import Network, Run, SequenceSet
+from nogs.design.steps import Tools
+from nogs.report.choice import class_of, spread
+from nogs.report.contents import Run, SequenceSet
+from nogs.report.lookers import Looker, looker
 from nogs.report.methods import chosen_networks
 from nogs.report.pictures import data_uri
-from nogs.report.plates import stored_locations
-from nogs.report.rollouts import Trace, trace
+from nogs.report.results import title
+from nogs.report.rollouts import Trace
 
-__all__ = ["gallery"]
+__all__ = ["Shown", "gallery", "opening"]
 
 NETWORKS, SETS = 6, 3
 """Networks and sets of sequences of a run that look at each image of the gallery."""
+IMAGES, MOST = 24, 60
+"""Test images by default: so many, or one of each class as far as there are no more than `MOST`."""
+COMPLETIONS = 4
+_NAMED = 5  # classes whose belief is drawn, besides the true one
 _SHARP = 96  # px: smaller images are stored without loss
 
 
-def gallery(runs: Sequence[tuple[Run, Task]], *, images: int, link: Any) -> dict[str, Any] | None:
-    """The first `images` of a task that have a sequence and as many test images, for runs of that one task.
+@dataclass(frozen=True)
+class Shown:
+    """A run in the gallery: its task, its networks opened, and what completes its glimpses."""
+
+    run: Run
+    task: Task
+    tools: Tools | None = None
+    best: Looker | None = None
+
+    def lookers(self) -> list[Looker]:
+        """The networks that look, the one that a user should take first."""
+        best = None if self.best is None else (self.best.network.learned.method, self.best.network.attribute)
+        chosen = chosen_networks(self.run, most=NETWORKS)
+        found = [looker(n, self.task) for n in chosen if (n.learned.method, n.attribute) != best]
+        return [one for one in (self.best, *found) if one is not None]
+
+
+def gallery(shown: Sequence[Shown], *, images: int | None, link: Callable[[Path], str]) -> dict[str, Any] | None:
+    """`images` test images of the runs' task, and half as many that have a sequence: of all classes, right and wrong.
 
     `link` turns a file's path into the page's address of it. None where nothing looked at anything.
     """
-    task = runs[0][1]
-    named = [
-        (f"{run.name}: " if len(runs) > 1 else "", run) for run, other in runs if other.fingerprint == task.fingerprint
-    ]
-    sets = [(prefix, one) for prefix, run in named for one in _sets(run, task)]
-    networks = [(prefix, one) for prefix, run in named for one in chosen_networks(run, most=NETWORKS)]
+    task = shown[0].task
+    same = [one for one in shown if one.task.fingerprint == task.fingerprint]
+    prefixes = [f"{one.run.name}: " if len(shown) > 1 else "" for one in same]
+    networks = [(prefix, one) for prefix, run in zip(prefixes, same) for one in run.lookers()]
+    sets = [(prefix, run, one) for prefix, run in zip(prefixes, same) for one in _sets(run, task)]
     if not sets and not networks:
         return None
-    taught = list(dict.fromkeys(id for _, one in sets for id in one.sequences.ids if id in task.position))
-    split = {id: name for name in ("train", "validation", "test") for id in task.splits[name]}
-    ids = [*taught[:images], *(task.splits["test"][:images] if networks else ())]
+    first = networks[0][1] if networks else None
+    attribute = first.network.attribute if first else None
+    classes = len(task.space.names) if task.space.kind == "categorical" else 2
+    number = max(IMAGES, min(classes, MOST)) if images is None else images
+    tests: list[str] = []
+    right: dict[str, bool] = {}
+    if first is not None:
+        right = dict(zip(first.tested, first.right.tolist()))
+        tests = spread(task, first.tested, number, attribute=attribute, right=right)
+    taught = list(dict.fromkeys(id for _, _, one in sets for id in one.sequences.ids if id in task.position))
+    half = max(1, number // 2 if tests else number)
+    examples = spread(task, taught, max(half, min(classes, MOST)) if images is None else half, attribute=attribute)
+    ids = [*tests, *(id for id in examples if id not in tests)]
     looks: dict[str, list[dict[str, Any]]] = {id: [] for id in ids}
-    for prefix, one in sets:
-        maps = one.maps()
-        column = None if one.sequences.attribute is None else task.attribute(one.sequences.attribute)
-        first = one.first_map(column)
-        for id in ids:
-            if id in one.sequences.position:
-                looks[id].append(
-                    _sequence(one, id, prefix, maps, first) | {"source": link(one.folder / "sequences.jsonl")}
-                )
-    for prefix, network in networks:
-        for id, look in _rollouts(network, task, ids, prefix):
-            looks[id].append(look | {"source": link(network.folder / "evaluation.json")})
-    grid = task.grid
+    for prefix, one in networks:
+        for id, look in _rollouts(one, ids, prefix):
+            looks[id].append(look | {"source": link(one.network.folder / "evaluation.json")})
+    for prefix, run, known in sets:
+        for id, look in _sequences(known, [id for id in ids if id in known.sequences.position], prefix, run):
+            looks[id].append(look | {"source": link(known.folder / "sequences.jsonl")})
+    test = set(task.splits["test"])
     return {
-        "task": task.name,
-        "grid": grid.to_json(),
-        "steps": max(len(look["pixels"]) for all_ in looks.values() for look in all_),
+        "task": task.title,
+        "grid": task.grid.to_json(),
         "images": [
             {
                 "id": id,
-                "label": _label(task, id),
-                "split": "test image" if split.get(id) == "test" else "training image",
-                "src": _encoded(task.images[task.position[id]]),
+                "label": class_of(task, id, attribute).replace("_", " "),
+                "split": "test picture" if id in test else "picture with a sequence",
+                "right": right.get(id),
+                "src": encoded(task.images[task.position[id]]),
                 "looks": looks[id],
             }
             for id in ids
@@ -80,65 +108,81 @@ def gallery(runs: Sequence[tuple[Run, Task]], *, images: int, link: Any) -> dict
     }
 
 
-def _sets(run: Run, task: Task) -> Iterable[SequenceSet]:
-    shown = {network.attribute for network in chosen_networks(run, most=NETWORKS)}
-    fitting = [one for one in run.sequences if one.sequences.grid == task.grid]
-    return sorted(fitting, key=lambda one: one.sequences.attribute not in shown)[:SETS]
+def opening(found: dict[str, Any]) -> int:
+    """The image that the page opens on: the first test image that the best network gets right, if there is one."""
+    images = found["images"]
+    return next((n for n, image in enumerate(images) if image["right"]), 0)
 
 
-def _sequence(
-    one: SequenceSet,
-    id: str,
-    prefix: str,
-    maps: Float[np.ndarray, "N T L"] | None,
-    first: Float[np.ndarray, " L"] | None,
-) -> dict[str, Any]:
-    sequences, place = one.sequences, one.sequences.position[id]
-    steps = list(maps[place]) if maps is not None else [first, *[None] * (sequences.length - 1)]
-    shown = [None if values is None else _quantised(values, least=True) for values in steps]
-    about = f" for {sequences.attribute}" if sequences.attribute else ""
-    return {
-        "who": f"{prefix}{one.name} sequence{about}",
-        "kind": "sequence",
-        "pixels": sequences.locations[place].tolist(),
-        "maps": shown,
-        "entropy": _numbers(sequences.entropy_before, place),
-        "epe": _numbers(sequences.epe, place),
-        "error": _numbers(sequences.epe_error, place),
-    }
+def _sets(shown: Shown, task: Task) -> Iterable[SequenceSet]:
+    attributes = {network.attribute for network in chosen_networks(shown.run, most=NETWORKS)}
+    fitting = [one for one in shown.run.sequences if one.sequences.grid == task.grid]
+    return sorted(fitting, key=lambda one: one.sequences.attribute not in attributes)[:SETS]
 
 
-def _rollouts(network: Network, task: Task, ids: Sequence[str], prefix: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """The network on each image: on test images the first trajectory of its evaluation, elsewhere a new one."""
-    loaded, about = load_network(network.folder / "best-accuracy.safetensors")
-    if loaded.architecture.grid != task.grid:
-        return
-    test = set(task.splits["test"])
-    labels = member_labels(task, Member(network.method, attribute=network.attribute))
+def _sequences(one: SequenceSet, ids: Sequence[str], prefix: str, shown: Shown) -> Iterable[tuple[str, dict[str, Any]]]:
+    sequences, task = one.sequences, shown.task
+    maps = one.maps()
+    first = one.first_map(None if sequences.attribute is None else task.attribute(sequences.attribute))
+    about = f" for {sequences.attribute.replace('_', ' ')}" if sequences.attribute else ""
+    strips = _completions(shown.tools, task, ids, sequences.locations[sequences.rows(ids)]) if ids else []
+    for n, id in enumerate(ids):
+        place = sequences.position[id]
+        steps = list(maps[place]) if maps is not None else [first, *[None] * (sequences.length - 1)]
+        yield (
+            id,
+            {
+                "who": f"{prefix}{one.name} sequence{about}",
+                "kind": "sequence",
+                "pixels": sequences.locations[place].tolist(),
+                "maps": [None if values is None else _quantised(values, least=True) for values in steps],
+                "completions": [strip[n] for strip in strips],
+                "entropy": _numbers(sequences.entropy_before, place),
+                "epe": _numbers(sequences.epe, place),
+                "error": _numbers(sequences.epe_error, place),
+            },
+        )
+
+
+def _completions(tools: Tools | None, task: Task, ids: Sequence[str], pixels: np.ndarray) -> list[list[str]]:
+    """For each step and image the likeliest completions of the glimpses before it, side by side in one picture."""
+    if tools is None:
+        return []
+    images = torch.from_numpy(np.array(task.images[task.rows(ids)])).to(tools.device)
+    out = []
+    for t in range(pixels.shape[1]):
+        found = tools.completion.complete(images, torch.from_numpy(pixels[:, :t].astype(np.int64)), ids=list(ids))
+        strips = []
+        for n in range(len(ids)):
+            likeliest = found.weights_of(n).argsort(descending=True, stable=True)[:COMPLETIONS]
+            strips.append(encoded(np.concatenate(list(found.images(n)[likeliest].cpu().numpy()), 1), small=True))
+        out.append(strips)
+    return out
+
+
+def _rollouts(one: Looker, ids: Sequence[str], prefix: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    test = set(one.task.splits["test"])
     for part in ([id for id in ids if id in test], [id for id in ids if id not in test]):
-        if not part:
-            continue
-        known = stored_locations(network, task, part) if part[0] in test else None
-        found = trace(loaded, task.images[task.rows(part)], part, locations=known, seed=network.learned.seed)
+        found = one.look(part) if part else None
         for n, id in enumerate(part):
-            look = _rollout(network, found, n, about["labels"], int(labels[task.position[id]]), prefix, task)
-            yield id, look
+            assert found is not None
+            yield id, _rollout(one, found, n, int(one.truth[one.task.position[id]]), prefix)
 
 
-def _rollout(
-    network: Network, found: Trace, n: int, names: Sequence[str], truth: int, prefix: str, task: Task
-) -> dict[str, Any]:
-    about = f" for {network.attribute}" if network.attribute else ""
-    answers = []
-    for probabilities in found.answers[n, 1:]:
-        best = np.argsort(-probabilities, kind="stable")[:4]
-        answers.append([[names[k], round(float(probabilities[k]), 3)] for k in best])
+def _rollout(one: Looker, found: Trace, n: int, truth: int, prefix: str) -> dict[str, Any]:
+    network, answers = one.network, found.answers[n]
+    names = [name.replace("_", " ") for name in one.labels]
+    about = f" for {network.attribute.replace('_', ' ')}" if network.attribute else ""
+    # the true class, and those that are the likeliest at some time
+    kept = [truth, *(int(k) for k in np.argsort(-answers.max(0), kind="stable") if k != truth)][: _NAMED + 1]
     return {
-        "who": f"{prefix}{network.learned.method}{about}, seed {network.learned.seed}",
+        "who": f"{prefix}{title(network.learned.method)}{about}",
         "kind": "network",
-        "pixels": task.grid.pixels[found.locations[n]].tolist(),
+        "pixels": one.task.grid.pixels[found.locations[n]].tolist(),
         "maps": [_quantised(policy, least=False) for policy in found.policies[n]],
-        "answers": answers,
+        "names": [names[k] for k in kept],
+        "beliefs": [[round(float(p[k]), 3) for k in kept] for p in answers],
+        "answers": [[names[int(p.argmax())], round(float(p.max()), 3)] for p in answers],
         "truth": names[truth],
     }
 
@@ -157,15 +201,14 @@ def _numbers(values: np.ndarray | None, place: int) -> list[float] | None:
     return None if values is None else [round(float(value), 4) for value in values[place]]
 
 
-def _label(task: Task, id: str) -> str:
-    label = task.labels[task.position[id]]
-    return task.space.names[int(label)] if task.space.kind == "categorical" else ""
-
-
-def _encoded(image: UInt8[np.ndarray, "H W 3"]) -> str:
+def encoded(image: UInt8[np.ndarray, "H W 3"], *, small: bool = False) -> str:
+    """A picture as an address that holds it; a `small` one is at most `_SHARP` px high, and compressed."""
     out = io.BytesIO()
     picture = Image.fromarray(np.ascontiguousarray(image))
-    if max(image.shape[:2]) <= _SHARP:
+    height = image.shape[0]
+    if small and height > _SHARP:
+        picture = picture.resize((round(picture.width * _SHARP / height), _SHARP), Image.Resampling.LANCZOS)
+    if height <= _SHARP and not small:
         picture.save(out, "PNG", optimize=True)
         return data_uri(out.getvalue(), "png")
     picture.save(out, "JPEG", quality=90, subsampling=0)

@@ -36,7 +36,7 @@ def glimpses_figure(
     figure = Figure(figsize=(15, 1.3 + 3 * max(rows, 2)), dpi=100, facecolor="white")
     figure.set_layout_engine("constrained", rect=(0.005, 0.01, 0.99, 0.905), h_pad=0.08)
     top = figure.get_figheight()
-    figure.text(0.015, 1 - 0.3 / top, title or task.name, fontsize=18, fontweight="bold", va="center")
+    figure.text(0.015, 1 - 0.3 / top, title or task.title, fontsize=18, fontweight="bold", va="center")
     figure.text(0.015, 1 - 0.64 / top, _headline(task, evaluation, network), fontsize=11, color=GREY, va="center")
     maps = 0.55 + 0.75 * _map_columns(evaluation.locations.shape[-1])
     halves = figure.add_gridspec(1, 2, width_ratios=(columns, maps))

@@ -55,15 +55,16 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
     return figure
 
 
-def curves_figure(networks: Sequence[Learned]) -> Figure:
+def curves_figure(networks: Sequence[Learned], *, columns: int = 2) -> Figure:
     """Validation NLL and accuracy over training, averaged over tasks; the band is the range over seeds.
 
     A network that stands on a posterior is a line across: its best, whose iterations count from elsewhere.
     """
     from nogs.runtime.figures import Figure
 
-    figure = Figure(figsize=(10, 4.2), dpi=150, layout="constrained", facecolor="white")
-    panels = figure.subplots(1, 2)
+    size = (10, 4.2) if columns > 1 else (4.6, 6.4)
+    figure = Figure(figsize=size, dpi=150, layout="constrained", facecolor="white")
+    panels = figure.subplots(2 // columns, columns)
     for method, style in method_styles(network.method for network in networks).items():
         colour, line = style["color"], style["linestyle"]
         own = [network for network in networks if network.method == method]
@@ -92,7 +93,8 @@ def curves_figure(networks: Sequence[Learned]) -> Figure:
         axes.locator_params(axis="x", nbins=6)
         axes.grid(alpha=0.25)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False, fontsize=9)
+    wide = min(5 if columns > 1 else 2, len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=wide, frameon=False, fontsize=9)
     return figure
 
 

@@ -37,8 +37,13 @@ def step_shares(locations: Int[np.ndarray, "n S T 2"], grid: Grid) -> Float[np.n
     )
 
 
-def heatmaps_figure(looks: Looks, *, grid: Grid, mean: UInt8[np.ndarray, "H W 3"] | None = None) -> Figure:
-    """A row for each task and method, a column for each step, over the task's mean image where it is given."""
+def heatmaps_figure(
+    looks: Looks, *, grid: Grid, mean: UInt8[np.ndarray, "H W 3"] | None = None, across: bool = False
+) -> Figure:
+    """A row for each task and method, a column for each step, over the task's mean image where it is given.
+
+    With `across` the other way around, as few methods and many steps fit on a phone.
+    """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
@@ -52,8 +57,10 @@ def heatmaps_figure(looks: Looks, *, grid: Grid, mean: UInt8[np.ndarray, "H W 3"
     if mean is not None:
         grey = np.asarray(mean, dtype=float).mean(-1, keepdims=True)
         shade = 0.5 + 0.5 * (grey - grey.min()) / max(np.ptp(grey), 1e-6)
-    figure = new_figure(1.75 * steps + 1.6, 1.75 * len(rows) + 0.7, h_pad=0.03, w_pad=0.03)
-    axes = figure.subplots(len(rows), steps, squeeze=False)
+    down, right = (steps, len(rows)) if across else (len(rows), steps)
+    figure = new_figure(1.75 * right + (0.9 if across else 1.6), 1.75 * down + 0.7, h_pad=0.03, w_pad=0.03)
+    axes = figure.subplots(down, right, squeeze=False)
+    axes = axes.T if across else axes
     for (task, method, _), share, line in zip(rows, shares, axes):
         for t, ax in enumerate(line):
             if t >= len(share):
@@ -65,11 +72,12 @@ def heatmaps_figure(looks: Looks, *, grid: Grid, mean: UInt8[np.ndarray, "H W 3"
             ax.imshow(shade * (1 - cover + colormaps[LOOKED](strength)[..., :3] * cover))
             frame(ax, grid)
         name = f"{task}\n{method}" if task and len(looks) > 1 else method
-        line[0].set_ylabel(name.replace("_", " "), fontsize=10)
+        (line[0].set_title if across else line[0].set_ylabel)(name.replace("_", " "), fontsize=10)
     for t, ax in enumerate(axes[0]):
-        ax.set_title(f"glimpse {t + 1}", fontsize=10)
+        (ax.set_ylabel if across else ax.set_title)(f"glimpse {t + 1}", fontsize=10)
     scale = ScalarMappable(norm=norm, cmap=LOOKED)
     ticks = [0, most / 16, most / 4, most]
-    bar = colour_bar(figure, scale, axes, "share of trajectories that see the pixel", ticks=ticks)
-    bar.ax.set_yticklabels([f"{tick:.0%}" if tick == 0 or tick >= 0.1 else f"{tick:.1%}" for tick in ticks])
+    how = {"location": "bottom"} if across else {}
+    bar = colour_bar(figure, scale, axes, "share of trajectories that see the pixel", ticks=ticks, **how)
+    bar.set_ticks(ticks, labels=[f"{tick:.0%}" if tick == 0 or tick >= 0.1 else f"{tick:.1%}" for tick in ticks])
     return figure

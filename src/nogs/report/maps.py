@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from nogs.data.task import Task
-from nogs.report.drawing import GREY, LOOK_HERE, STEPS, boxes, cells, colour_bar, cross, frame, new_figure, seen
+from nogs.report.choice import class_of
+from nogs.report.drawing import GREY, LOOK_HERE, STEPS, boxes, cells, colour_bar, cross, frame, new_figure, seen, short
 from nogs.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -16,17 +17,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def epe_figure(task: Task, sequences: Sequences, id: str, maps: Float[np.ndarray, "T L"]) -> Figure:
+def epe_figure(
+    task: Task, sequences: Sequences, id: str, maps: Float[np.ndarray, "T L"], *, down: bool = False
+) -> Figure:
     """The sequence of one image: above, where each glimpse was expected to leave least unknown; below, what it showed.
 
     `maps` holds the expected posterior entropy (nats) of every location at each step, NaN where none was computed, as
-    `nogs annotate` keeps it with `--design.keep-maps`.
+    `nogs annotate` keeps it with `--design.keep-maps`. With `down` the steps stand below each other, for a phone.
     """
     place = sequences.rows([id])[0]
     pixels, side = sequences.locations[place], task.grid.glimpse
     image = task.images[task.position[id]]
-    figure = new_figure(2.35 * (len(pixels) + 1), 5.4, h_pad=0.06)
-    axes = figure.subplots(2, len(pixels) + 1)
+    columns = len(pixels) + 1
+    figure = new_figure(5.0, 2.6 * columns) if down else new_figure(2.35 * columns, 5.4, h_pad=0.06)
+    axes = figure.subplots(columns, 2).T if down else figure.subplots(2, columns)
     for ax in axes[:, 0]:
         ax.imshow(image, interpolation="nearest")
         frame(ax, task.grid)
@@ -45,11 +49,13 @@ def epe_figure(task: Task, sequences: Sequences, id: str, maps: Float[np.ndarray
         frame(below, task.grid)
         _newest(below, pixels[t], side, t)
         below.set_title(_left(sequences, place, t), fontsize=9, color=GREY)
-    figure.suptitle(
-        "Expected posterior entropy of each next location (nats; brighter leaves less unknown), the chosen one "
-        "crossed; below, all that is seen by then",
-        fontsize=11,
-    )
+    words = "Expected posterior entropy of each next location (nats; brighter leaves less unknown), the chosen one "
+    if down:
+        figure.suptitle(
+            "Expected posterior entropy (nats) of each next\nlocation, and what is seen by then", fontsize=11
+        )
+    else:
+        figure.suptitle(f"{words}crossed; below, all that is seen by then", fontsize=11)
     return figure
 
 
@@ -72,10 +78,4 @@ def _left(sequences: Sequences, place: int, t: int) -> str:
 
 
 def _named(task: Task, sequences: Sequences, id: str) -> str:
-    label = task.labels[task.position[id]]
-    if task.space.kind == "categorical":
-        return f"image {id}: {task.space.names[int(label)]}"[:34]
-    if sequences.attribute is None:
-        return f"image {id}"
-    present = bool(label[task.attribute(sequences.attribute)])
-    return f"image {id}: {'' if present else 'not '}{sequences.attribute}"
+    return short(class_of(task, id, sequences.attribute) or f"image {id}")

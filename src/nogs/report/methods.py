@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from nogs.attention.comparison import Learned, compare
 from nogs.report.contents import Network, Run
+from nogs.report.results import rank
 from nogs.runtime.errors import InputError
 
 __all__ = ["chosen_networks", "compared", "learned_in", "ordered", "reference_of"]
@@ -16,7 +17,7 @@ Value = TypeVar("Value")
 
 
 def learned_in(runs: Sequence[Run]) -> list[Learned]:
-    """The networks of some runs, the reference first; where two runs have the same, the run's name tells them apart."""
+    """The networks of some runs, in order; where two runs have the same, the run's name tells them apart."""
     places: dict[tuple[str, str | None, int], int] = {}
     for run in runs:
         for network in run.networks:
@@ -28,11 +29,17 @@ def learned_in(runs: Sequence[Run]) -> list[Learned]:
         for run in runs
         for n in run.networks
     ]
-    return sorted(out, key=lambda network: _rank(network.method))
+    return sorted(out, key=lambda network: rank(network.method))
 
 
-def compared(networks: Sequence[Learned]) -> Mapping[str, Any] | None:
-    """The methods side by side, or None where they were trained for different numbers of iterations."""
+def compared(networks: Sequence[Learned], *, alike: bool = False) -> Mapping[str, Any] | None:
+    """The methods side by side, or None where they were trained for different numbers of iterations.
+
+    With `alike`, those that were trained as long as the reference are compared, and the others left out.
+    """
+    if alike:
+        reference = next(n for n in networks if n.method == reference_of(networks))
+        networks = [n for n in networks if n.iterations[-1] == reference.iterations[-1]]
     try:
         return compare(networks, reference=reference_of(networks))
     except InputError:
@@ -54,14 +61,10 @@ def chosen_networks(run: Run, *, most: int) -> list[Network]:
     for methods in by_task.values():
         if out and len(out) + len(methods) > most:
             break
-        out += sorted(methods.values(), key=lambda network: _rank(network.method))
+        out += sorted(methods.values(), key=lambda network: rank(network.method))
     return out
 
 
 def ordered(by_method: Mapping[str, Value]) -> dict[str, Value]:
-    """The same with RAM and its kin first."""
-    return dict(sorted(by_method.items(), key=lambda item: _rank(item[0])))
-
-
-def _rank(method: str) -> int:
-    return 0 if method.startswith("ram") else 1
+    """The same, in the order of the list of methods."""
+    return dict(sorted(by_method.items(), key=lambda item: rank(item[0])))

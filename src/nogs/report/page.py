@@ -12,18 +12,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+from markupsafe import Markup, escape
+
 from nogs.attention.store import OTHER_SPLITS, splits_mark
 from nogs.data import read_splits
 from nogs.data.config import DataConfig
 from nogs.data.task import Task
+from nogs.model.drawing import tile
 from nogs.report.album import Album
 from nogs.report.contents import Run, read_run
-from nogs.report.gallery import gallery
+from nogs.report.gallery import MOST, Shown, encoded, gallery, opening
 from nogs.report.headlines import commands, headlines
 from nogs.report.methods import compared, learned_in
 from nogs.report.pictures import Picture, save_figure
 from nogs.report.plates import Plate, learning_plates
-from nogs.report.tables import Table, methods_table, runs_table, tables
+from nogs.report.results import title
+from nogs.report.tables import Table, methods_table, percent, runs_table, tables
+from nogs.report.verdict import Verdict, verdict
 from nogs.runtime import progress
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
@@ -41,6 +47,7 @@ Loader = Callable[[DataConfig], Task | None]
 class _Shown:
     """A plate as the template draws it."""
 
+    name: str
     anchor: str
     title: str
     caption: str
@@ -48,6 +55,8 @@ class _Shown:
     sources: tuple[tuple[str, str], ...]
     png: str
     svg: str
+
+    narrow: Picture | None = None
 
     @property
     def wide(self) -> bool:
@@ -59,18 +68,19 @@ def write_report(
     *,
     out: Path | None = None,
     task: Task | Loader | None = None,
-    images: int = 12,
+    images: int | None = None,
     device: str = "auto",
 ) -> Path:
     """Write a page about `runs` to the file `out`, by default RUN/report.html (of several runs, beside the first).
 
-    `task` is the runs' task, or a function that loads one: without images there is no gallery. At most `images` with
-    sequences and as many test images go into it. Figures are also written as PNG and SVG into a folder named like the
-    page, with `comparison.json`, the numbers of the methods side by side. Returns the page's path.
+    `task` is the runs' task, or a function that loads one: without images there is no gallery. `images` test images and
+    half as many with sequences go into it, by default some of every class. Figures are also written as PNG and SVG
+    into a folder named like the page, with `comparison.json`, the numbers of the methods side by side. Returns the
+    page's path.
     """
     if not runs:
         raise InputError("A report needs at least one RUN: a folder that nogs run, nogs train or another command made.")
-    if images < 0:
+    if images is not None and images < 0:
         raise InputError(f"The number of images must not be negative, but is {images}.")
     if len({Path(folder).resolve() for folder in runs}) < len(runs):
         raise InputError("A run was given twice; give each once.")
@@ -80,11 +90,11 @@ def write_report(
     page = _Page(found, [_task_of(run, task) for run in found], Path(out), device)
     for run, images_of in zip(found, page.tasks):
         absent = images_of is None and run.data is not None and run.data.kind != "digits"
-        if absent and images and (run.sequences or run.networks):
+        if absent and images != 0 and (run.sequences or run.networks):
             progress.say(f"{run.folder}: There is no gallery without the images; --data with their folder brings it.")
     text = page.render(images)
-    while len(text.encode()) > LARGEST and images > 0:
-        images //= 2
+    while len(text.encode()) > LARGEST and images != 0:
+        images = (MOST if images is None else images) // 2
         text = page.render(images)
     write_text(page.out, text)
     return page.out
@@ -102,6 +112,7 @@ class _Page:
         slugs = _slugs(run.name for run in self.runs)
         self.prefixes = [f"{slug}-" if several else "" for slug in slugs]
         self.comparison_files = [self.folder / f"{prefix}comparison.json" for prefix in self.prefixes]
+        self.albums: list[Album] = []
         with progress.track("drawing the report", total=None, unit="figures") as bar:
             self.sections = [
                 self._section(run, task, prefix, file, device, bar.advance)
@@ -109,7 +120,7 @@ class _Page:
             ]
             self.comparison = self._side_by_side(bar.advance) if several else None
 
-    def render(self, images: int) -> str:
+    def render(self, images: int | None) -> str:
         """The page's text."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -120,10 +131,13 @@ class _Page:
             lstrip_blocks=True,
             undefined=StrictUndefined,
         )
+        environment.filters["flags"] = _flags
         template = Path(__file__).with_name("template")
         looks = self._gallery(images)
         names = [("Side by side", "comparison")] if self.comparison else [("Results", "results")]
         names += [("Gallery", "gallery")] if looks else []
+        if not self.comparison and self.sections[0]["first_tables"]:
+            names.append(("Scores", "scores"))
         if self.comparison:
             names += [(run.name, section["anchor"]) for run, section in zip(self.runs, self.sections)]
         else:
@@ -135,7 +149,9 @@ class _Page:
             runs=self.sections,
             comparison=self.comparison,
             nav=names,
-            gallery=_inert(looks) if looks else None,
+            gallery=_inert(looks | {"opening": opening(looks)}) if looks else None,
+            steps=_steps(looks) if looks else "",
+            hero=self._hero(looks) if looks else None,
             css=read_text(template / "page.css"),
             js=read_text(template / "page.js"),
             versions=versions(),
@@ -144,41 +160,45 @@ class _Page:
 
     def _title(self) -> str:
         if len(self.runs) == 1:
-            return (
-                f"{self.runs[0].name}: {self.runs[0].task}"
-                if self.runs[0].name != self.runs[0].task
-                else self.runs[0].name
-            )
+            return self.runs[0].task if self.tasks[0] is None else self.tasks[0].title
         return f"{', '.join(run.name for run in self.runs[:-1])} and {self.runs[-1].name}"
 
     def _section(
         self, run: Run, task: Task | None, prefix: str, file: Path, device: str, advance: Callable[[], None]
     ) -> dict[str, Any]:
-        comparison = compared(learned_in([run])) if run.networks else None
+        comparison = compared(learned_in([run]), alike=True) if run.networks else None
         if comparison is not None:
             write_json(file, comparison)
         every = tables(run, comparison, link=self.link, comparison_file=file)
         album = Album(run, task, device=device)
+        self.albums.append(album)
         plates = [self._shown(plate, prefix, advance) for plate in album.plates()]
         problems = [*_other_splits(run), *album.problems]
         for line in problems:
             progress.say(f"{run.folder}: {line}")
-        first = [table for table in every if table.id in ("methods", "networks")][:1]
+        first = [table for table in every if table.id == "methods"]
+        every += [table for table in [album.networks.classes(self.link)] if table is not None]
+        first += [table for table in every if table.id == "classes"]
+        found = verdict(run)
         return {
             "name": run.name,
             "anchor": f"run-{prefix.rstrip('-')}" if prefix else "results",
             "prefix": prefix,
             "about": _about(run, task),
-            "headlines": headlines(run, comparison, link=self.link, comparison_file=file),
-            "verdicts": [one["sentence"] for one in run.verdicts] if len(run.verdicts) <= 8 else [],
-            "verdicts_href": self.link(run.folder / "attention" / "verdict.json"),
+            "headlines": headlines(run, link=self.link, comparison_file=file),
+            "verdict": "" if found is None else found.sentence,
+            "advice": "" if found is None else found.advice,
+            "rows": _bars(found),
+            "races": [] if found is None or len(found.races) > 3 else [race["sentence"] for race in found.races],
             "absent": [*problems, *_absent(run, task)],
             "first_tables": first,
             "tables": [table for table in every if table not in first],
-            "plates": plates,
+            "plates": [shown for shown in plates if shown.name != "confusion"],
+            "class_plates": [shown for shown in plates if shown.name == "confusion"],
             "recipe": read_text(run.folder / "recipe.yaml") if run.recipe else "",
             "recipe_href": self.link(run.folder / "recipe.yaml"),
             "needs_data": run.data is not None and run.data.kind != "digits",
+            "command": run.command,
             "commands": commands(run, report=[one.folder for one in self.runs]),
         }
 
@@ -204,8 +224,10 @@ class _Page:
     def _shown(self, plate: Plate, prefix: str, advance: Callable[[], None]) -> _Shown:
         name = f"{prefix}{plate.name}"
         picture = save_figure(plate.figure, self.folder, name)
+        narrow = None if plate.narrow is None else save_figure(plate.narrow, self.folder, f"{name}-narrow", files=False)
         advance()
         return _Shown(
+            name=plate.name,
             anchor=f"figure-{name}",
             title=plate.title,
             caption=plate.caption,
@@ -213,13 +235,31 @@ class _Page:
             sources=tuple((_short(path), self.link(path)) for path in plate.sources[:4]),
             png=self.link(self.folder / f"{name}.png"),
             svg=self.link(self.folder / f"{name}.svg"),
+            narrow=narrow,
         )
 
-    def _gallery(self, images: int) -> dict[str, Any] | None:
-        if not images:
+    def _gallery(self, images: int | None) -> dict[str, Any] | None:
+        if images == 0:
             return None
-        known = [(run, task) for run, task in zip(self.runs, self.tasks) if task is not None]
+        known = [
+            Shown(album.run, album.task, album.tools, album.networks.best)
+            for album in self.albums
+            if album.task is not None
+        ]
         return gallery(known, images=images, link=self.link) if known else None
+
+    def _hero(self, looks: dict[str, Any]) -> dict[str, str] | None:
+        """The picture that the gallery opens on, with all glimpses of who looks first, and what it says."""
+        image = looks["images"][opening(looks)]
+        look, task = image["looks"][0], next(task for task in self.tasks if task is not None)
+        side = (480, round(480 * task.grid.height / task.grid.width))
+        shown = tile(task.images[task.position[image["id"]]], look["pixels"], task.grid, side)
+        text = f"{look['who']}: {len(look['pixels'])} glimpses of {image['label'] or 'a picture'}."
+        if look["kind"] == "network":
+            said, sure = look["answers"][-1]
+            right = "right" if said == look["truth"] else f"it is {look['truth']}"
+            text = f"{look['who']} sees {len(look['pixels'])} glimpses and says {said} ({sure:.0%}): {right}."
+        return {"src": encoded(np.asarray(shown)), "text": text}
 
     def link(self, path: Path) -> str:
         """The address of a file, relative to the page."""
@@ -270,7 +310,7 @@ def _about(run: Run, task: Task | None) -> str:
         number = len(run.networks)
         parts.append(f"{number} network{'' if number == 1 else 's'} ({methods})")
     text = "; ".join(parts)
-    return f"Task {run.task}: {text}." if text else f"Task {run.task}."
+    return f"{text}." if text else ""
 
 
 def _images(number: int, size: int, kind: str, labels: int) -> str:
@@ -299,6 +339,32 @@ def _absent(run: Run, task: Task | None) -> list[str]:
             "annotate keeps them."
         )
     return lines
+
+
+def _bars(found: Verdict | None) -> list[dict[str, Any]]:
+    """Every way to look as a bar, the one that the verdict leads with marked."""
+    if found is None:
+        return []
+    return [
+        {
+            "name": title(row.method),
+            "best": row.method == found.best,
+            "width": f"{100 * row.accuracy:.1f}",
+            "share": percent(row.accuracy),
+        }
+        for row in found.rows
+    ]
+
+
+def _flags(text: str) -> Markup:
+    """A sentence whose flags stand out, and are not broken in two."""
+    return Markup(re.sub(r"--[a-z][\w.-]*(?: \d+)*", r"<code>\g<0></code>", str(escape(text))))
+
+
+def _steps(looks: dict[str, Any]) -> str:
+    """A word for what the gallery's images are of."""
+    labels = {image["label"] for image in looks["images"] if image["label"]}
+    return f"{len(looks['images'])} pictures" + (f" of {len(labels)} classes" if len(labels) > 1 else "")
 
 
 def _inert(value: Any) -> str:

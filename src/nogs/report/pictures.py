@@ -41,19 +41,22 @@ class Picture:
     dark: str = ""
 
 
-def save_figure(figure: Figure, folder: Path, name: str) -> Picture:
-    """Write NAME.png and NAME.svg into `folder`, and return what the page shows."""
+def save_figure(figure: Figure, folder: Path, name: str, *, files: bool = True) -> Picture:
+    """Write NAME.png and NAME.svg into `folder`, where `files` are wanted, and return what the page shows."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)  # it draws a box instead
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once; every file is then the same picture
-        light = _saved(figure, "png")
-        write_bytes(folder / f"{name}.png", light, durable=False)
-        write_bytes(folder / f"{name}.svg", _saved(figure, "svg"), durable=False)
+        light = b""
+        if files:
+            light = _saved(figure, "png")
+            write_bytes(folder / f"{name}.png", light, durable=False)
+            write_bytes(folder / f"{name}.svg", _saved(figure, "svg"), durable=False)
         width, height = (round(inches * figure.dpi) for inches in figure.get_size_inches())
         inline = _inline(_saved(figure, "svg", text=True).decode(), name)
         if len(inline) <= SMALL:
             return Picture(name, width, height, svg=inline)
+        light = light or _saved(figure, "png")
         with _on_dark(figure):
             dark = _saved(figure, "png")
     return Picture(name, width, height, light=data_uri(light, "png"), dark=data_uri(dark, "png"))
@@ -78,6 +81,7 @@ def _inline(svg: str, name: str) -> str:
     """An SVG to stand in the page: no prologue, ids of its own, ink in the page's colour, no paper."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<image[^>]*?) id="[^"]*"', r"\1", svg)  # of one that is drawn twice, both have the same
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     svg = svg.replace("fill: #ffffff", "fill: none").replace("#000000", "currentColor")
     svg = svg.replace(GREY, "var(--muted)").replace(GREY.lower(), "var(--muted)")

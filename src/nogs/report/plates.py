@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from nogs.attention.cohort import Member, member_labels
 from nogs.data.task import Task
+from nogs.glimpse import Grid
 from nogs.model.stopping import FILE as BY_GLIMPSES
-from nogs.plus.store import load_network
-from nogs.report.contents import Network, Run
+from nogs.posterior.queries import fixed_pixels
+from nogs.report.classes import LARGEST, classes_table, confusion, confusion_figure
+from nogs.report.contents import Run
 from nogs.report.learning import convergence_figure, curves_figure
+from nogs.report.lookers import Looker, looker
 from nogs.report.looking import heatmaps_figure, mean_image
-from nogs.report.methods import chosen_networks, compared, learned_in, ordered
+from nogs.report.methods import compared, learned_in, ordered
 from nogs.report.quality import pixels_figure, policy_figure, stopping_figure
-from nogs.report.rollouts import accuracy_by_glimpse, seen_by_glimpse, trace
+from nogs.report.results import WHOLE, best_network, results, title
+from nogs.report.rollouts import seen_share
+from nogs.report.tables import Link, Table
 from nogs.runtime.device import pick_device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NetworkPlates", "Plate", "learning_plates", "posterior_tables", "stored_locations"]
+__all__ = ["NetworkPlates", "Plate", "learning_plates", "posterior_tables"]
 
 TASKS_A_SHEET = 6
 
@@ -39,6 +44,7 @@ class Plate:
     caption: str
     figure: Figure
     sources: tuple[Path, ...]
+    narrow: Figure | None = None  # the same for a phone, its panels below each other
 
 
 class NetworkPlates:
@@ -50,8 +56,29 @@ class NetworkPlates:
     def plates(self) -> Iterator[Plate]:
         """Every one that the run has the means for."""
         yield from learning_plates([self.run])
-        for make in (self._looking, self._pixels, self._stopping, self._policy):
+        for make in (self._classes, self._looking, self._pixels, self._stopping, self._policy):
             yield from make()
+
+    @cached_property
+    def best(self) -> Looker | None:
+        """The network that a user should take, where its images are here."""
+        network = best_network(self.run)
+        if network is None or self.task is None:
+            return None
+        return looker(network, self.task, device=pick_device(self.device))
+
+    def classes(self, link: Link) -> Table | None:
+        """How often each class is right, by the network to take and by the reference."""
+        best, task = self.best, self.task
+        if best is None or task is None or best.network.attribute is not None:
+            return None
+        found = {best.network.learned.method: (best, confusion(best))}
+        others = [n for n in self.run.networks if n.method in ("ram", "ram+") and n.method != best.network.method]
+        for network in others[:1]:
+            other = looker(network, task, device=pick_device(self.device))
+            if other is not None:
+                found[network.learned.method] = (other, confusion(other))
+        return classes_table(found, link=link)
 
     def _looking(self) -> Iterator[Plate]:
         by_task: dict[str, dict[str, list[np.ndarray]]] = {}
@@ -81,37 +108,52 @@ class NetworkPlates:
                 "paper). Before the first glimpse a network knows nothing of the image, so one place is enough.",
                 heatmaps_figure(part, grid=grid, mean=mean),
                 tuple(sources[:1]) if len(sources) == 1 else (self.run.folder / "attention",),
+                heatmaps_figure(part, grid=grid, mean=mean, across=True) if _few(part) else None,
             )
 
-    def _pixels(self) -> Iterator[Plate]:
-        if self.task is None or not self.run.networks:
+    def _classes(self) -> Iterator[Plate]:
+        if self.task is None or self.best is None or self.best.network.attribute is not None:
             return
-        device = pick_device(self.device)
-        heavy = self.run.recipe.get("attention", {}).get("embedder") == "vgg" and device.type == "cpu"
-        grid, rows = self.task.grid, self.task.rows("test")[: 100 if heavy else 500]
-        images, ids = self.task.images[rows], [self.task.ids[row] for row in rows]
+        found = confusion(self.best)
+        shown = found if len(found.names) <= LARGEST else found.most_confused(LARGEST)
+        of = "" if shown is found else f" The {LARGEST} classes with most mistakes of {len(found.names)}."
+        yield Plate(
+            "confusion",
+            "What is taken for what",
+            f"{title(self.best.network.learned.method)} on {found.images:,} test pictures, one look at each: a row for "
+            f"each true class, a column for each answer. The diagonal is right.{of}",
+            confusion_figure(shown),
+            (self.best.network.folder / "evaluation.json",),
+        )
+
+    def _pixels(self) -> Iterator[Plate]:
         found: dict[str, list[np.ndarray]] = {}
-        for network in chosen_networks(self.run, most=12):
-            loaded, _ = load_network(network.folder / "best-accuracy.safetensors", device=device)
-            trail = trace(loaded, images, ids, locations=stored_locations(network, self.task, ids))
-            labels = member_labels(self.task, Member(network.method, attribute=network.attribute))[rows]
-            points = np.stack([seen_by_glimpse(trail.locations, grid), accuracy_by_glimpse(trail, labels)], -1)
-            found.setdefault(network.learned.method, []).append(points)
+        images = set()
+        for network in self.run.networks:
+            kept = network.by_glimpses()
+            if kept is not None:
+                sampled = kept["policies"]["sample"]
+                points = np.stack([sampled["pixels_read"], sampled["accuracy"]], -1)
+                found.setdefault(network.learned.method, []).append(points)
+                images.add(int(kept["images"]))
+        if not found:
+            return
         curves = {method: [tuple(p) for p in np.mean(all_, 0)] for method, all_ in ordered(found).items()}
         trained = list(curves)
-        table = next((t for name, t in posterior_tables(self.run).items() if name.startswith("test")), None)
-        if table is not None and self.task.space.kind == "categorical":
-            share = grid.glimpse**2 / (grid.height * grid.width)
-            curves["posterior, random places"] = [(r["glimpses"] * share, r["accuracy"]) for r in table]
+        grid = self._grid
+        table = (self.run.posterior or {}).get("tables", {}).get("test, calibrated")
+        one_label = all(network.attribute is None for network in self.run.networks)
+        if table and grid is not None and one_label and "random" not in curves:
+            seen = _seen_at_random(self.run, grid, int(table[-1]["glimpses"]))
+            curves["random locations (posterior)"] = [(seen[r["glimpses"]], r["accuracy"]) for r in table]
         levels = {"majority class": float(np.mean([n.learned.majority for n in self.run.networks]))}
-        wholes = [n.learned.whole for n in self.run.networks if n.learned.whole is not None]
-        levels |= {"whole image, same features": float(np.mean(wholes))} if wholes else {}
+        levels |= {row.method: row.accuracy for row in results(self.run) if row.method == WHOLE}
         yield Plate(
             "pixels",
             "Accuracy against pixels seen",
-            f"After 0, 1 ... glimpses of {len(rows):,} test images. The networks are trained to answer after the last "
-            "glimpse (filled); hollow points are what they would have answered before. Overlaps of the networks' "
-            "glimpses count once.",
+            f"After 1, 2 ... glimpses of all {max(images):,} test pictures. The networks are trained to answer after "
+            "the last glimpse (filled); hollow points are what they would have answered before. Overlaps of glimpses "
+            "count once.",
             pixels_figure(curves, levels=levels, trained=trained),
             (self.run.folder / "attention",),
         )
@@ -131,8 +173,9 @@ class NetworkPlates:
                 "Accuracy on the test images after each glimpse, and when the look ends as soon as the network is as "
                 "sure as the number beside a point says; rings are all glimpses. Mean over a method's networks, "
                 "locations drawn from the policy. The networks are trained to answer after the last glimpse.",
-                stopping_figure({method: mean_curves(all_) for method, all_ in ordered(curves).items()}),
+                stopping_figure(means := {method: mean_curves(all_) for method, all_ in ordered(curves).items()}),
                 tuple(sources) if len(sources) <= 4 else (self.run.folder / "attention",),
+                stopping_figure(means, columns=1),
             )
 
     def _policy(self) -> Iterator[Plate]:
@@ -169,9 +212,12 @@ def learning_plates(runs: Sequence[Run]) -> Iterator[Plate]:
     yield Plate(
         "curves",
         "Validation curves",
-        "Mean over tasks at each validation; the band is the range over seeds (figures 6 and 12 of the paper).",
+        "Scores on the validation pictures while the networks learn, averaged over tasks; the band is the range over "
+        "seeds (figures 6 and 12 of the paper). NLL is the negative log-likelihood, the mean of -log p(true class) in "
+        "nats: lower is better, and 0 is certainty.",
         curves_figure(networks),
         sources,
+        curves_figure(networks, columns=1),
     )
     comparison = compared(networks)
     if comparison is not None and len(comparison["tasks"]) > 1:
@@ -183,6 +229,11 @@ def learning_plates(runs: Sequence[Run]) -> Iterator[Plate]:
             convergence_figure(comparison, networks),
             sources,
         )
+
+
+def _few(looks: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether so few rows can stand beside each other on a phone."""
+    return sum(len(methods) for methods in looks.values()) <= 4
 
 
 def mean_curves(policies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -199,13 +250,18 @@ def mean_curves(policies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def stored_locations(network: Network, task: Task, ids: Sequence[str]) -> np.ndarray | None:
-    """The first trajectory of some of the first test images, as the evaluation kept it."""
-    found = network.locations()
-    if found is None or len(found) != len(task.splits["test"]):
-        return None
-    rows = [task.splits["test"].index(id) for id in ids]
-    return np.asarray(task.grid.index(torch.from_numpy(found[rows, 0])).numpy())
+def _seen_at_random(run: Run, grid: Grid, glimpses: int) -> list[float]:
+    """Mean share of the pixels that 0, 1 ... random glimpses show, as the posterior was judged."""
+    pixels = fixed_pixels(
+        512,
+        glimpses=glimpses,
+        grid=grid,
+        locations=run.recipe.get("posterior", {}).get("locations", "grid"),
+        seed=int(run.recipe.get("seed", 0)),
+        purpose="report",
+        device=torch.device("cpu"),
+    )
+    return [0.0, *(float(seen_share(pixels[:, : t + 1], grid)) for t in range(glimpses))]
 
 
 def posterior_tables(run: Run) -> dict[str, Any]:

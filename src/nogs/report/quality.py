@@ -24,18 +24,15 @@ _NAMED = (0.5, 0.8, 0.95, 0.99)
 """Confidences that are written beside their points."""
 
 
-def posterior_figure(tables: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+def posterior_figure(tables: Mapping[str, Sequence[Mapping[str, float]]], *, columns: int = 4) -> Figure:
     """What the posterior knows after t glimpses, a line for each table of its `evaluation.json`."""
-    figure = new_figure(12, 3.5)
-    panels = figure.subplots(1, len(POSTERIOR))
+    figure, panels = _panels(len(POSTERIOR), columns)
     for axes, (name, words) in zip(panels, POSTERIOR.items()):
         for n, (label, table) in enumerate(tables.items()):
             values = [row[name] for row in table]
             _line(axes, [row["glimpses"] for row in table], _percent(name, values), n, label)
         _by_glimpses(axes, words)
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9
-    )
+    _legend(figure, panels, columns)
     return figure
 
 
@@ -57,10 +54,9 @@ def effective_figure(sizes: Mapping[str, Sequence[tuple[int, float | None]]]) ->
     return figure
 
 
-def scores_figure(ways: Mapping[str, Mapping[str, Any]]) -> Figure:
+def scores_figure(ways: Mapping[str, Mapping[str, Any]], *, columns: int = 3) -> Figure:
     """What a judge knows along ways to look (the `ways` of `nogs sequences score`), with 95 % intervals."""
-    figure = new_figure(11, 3.7)
-    panels = figure.subplots(1, len(SCORES))
+    figure, panels = _panels(len(SCORES), columns)
     for axes, (name, words) in zip(panels, SCORES.items()):
         for n, (label, found) in enumerate(ways.items()):
             measure = {part: _percent(name, found["measures"][name][part]) for part in ("mean", "low", "high")}
@@ -69,9 +65,7 @@ def scores_figure(ways: Mapping[str, Mapping[str, Any]]) -> Figure:
             colour = COLOURS[n % len(COLOURS)]
             axes.fill_between(glimpses, measure["low"], measure["high"], color=colour, alpha=0.18, linewidth=0)
         _by_glimpses(axes, words)
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=9
-    )
+    _legend(figure, panels, columns)
     return figure
 
 
@@ -124,13 +118,12 @@ def pixels_figure(
     return figure
 
 
-def stopping_figure(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
+def stopping_figure(curves: Mapping[str, Mapping[str, Any]], *, columns: int = 2) -> Figure:
     """What fewer glimpses cost: accuracy after each, and with a confidence that ends the look.
 
     `curves` holds for each name a policy of `accuracy-by-glimpses.json`.
     """
-    figure = new_figure(10, 3.6)
-    left, right = figure.subplots(1, 2, sharey=True)
+    figure, (left, right) = _panels(2, columns, sharey=True)
     styles = method_styles(curves)
     for name, found in curves.items():
         style: dict[str, Any] = {**styles[name], "linewidth": 1.6, "markersize": 5}
@@ -144,9 +137,22 @@ def stopping_figure(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
             if one["stop_at"] in _NAMED:
                 right.annotate(f"{one['stop_at']:g}", (x, y), (4, -10), textcoords="offset points", fontsize=7.5)
     _by_glimpses(left, "accuracy (%)")
-    _by_glimpses(right, "", label="mean glimpses, stopped when sure")
+    _by_glimpses(right, "accuracy (%)" if columns == 1 else "", label="mean glimpses, stopped when sure")
     left.legend(frameon=False, fontsize=8.5)
     return figure
+
+
+def _panels(number: int, columns: int, **how: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of `number` panels in `columns`: beside each other for a wide page, below each other for a phone."""
+    rows = -(-number // columns)
+    figure = new_figure(4.6 if columns == 1 else max(10.0, 3.0 * columns), (3.1 if columns == 1 else 3.6) * rows)
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **how).flat)
+
+
+def _legend(figure: Figure, panels: Sequence[Axes], columns: int) -> None:
+    handles, labels = panels[0].get_legend_handles_labels()
+    wide = min(5, len(labels)) if columns > 1 else 1
+    figure.legend(handles, labels, loc="outside lower center", ncols=wide, frameon=False, fontsize=9)
 
 
 def _line(axes: Axes, x: Sequence[float], y: Sequence[float], n: int, label: str) -> None:

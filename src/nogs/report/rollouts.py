@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64, Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
+from torch import Tensor
 
 from nogs.attention.looking import Looking
 from nogs.glimpse import Grid, cut, shown
 from nogs.runtime import streams
 
-__all__ = ["Trace", "accuracy_by_glimpse", "seen_by_glimpse", "trace"]
+__all__ = ["Trace", "seen_share", "trace"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Trace:
     """One trajectory on each of n images. A network is trained to answer after its last glimpse, not before."""
 
     locations: Int64[np.ndarray, "n T"]
-    policies: Float32[np.ndarray, "n T L"]  # probability of each location before each glimpse
+    policies: Float32[np.ndarray, "n T L"]  # probability of each location before each glimpse; none without `maps`
     answers: Float32[np.ndarray, "n T1 K"]  # probabilities of the labels after 0..T glimpses
 
 
@@ -33,17 +34,25 @@ def trace(
     locations: Int64[np.ndarray, "n T"] | None = None,
     seed: int = 0,
     batch: int = 64,
+    maps: bool = True,
 ) -> Trace:
     """Follow the first of the networks, on its device, along given locations, or along ones drawn by (seed, id)."""
     parts = [
-        _trace(network, images[part], ids[part], None if locations is None else locations[part], seed)
+        _trace(network, images[part], ids[part], None if locations is None else locations[part], seed, maps)
         for part in (slice(n, n + batch) for n in range(0, len(ids), batch))
     ]
     columns = zip(*((one.locations, one.policies, one.answers) for one in parts))
     return Trace(*(np.concatenate(column) for column in columns))
 
 
-def _trace(network: Looking, images: np.ndarray, ids: Sequence[str], locations: np.ndarray | None, seed: int) -> Trace:
+def _trace(
+    network: Looking,
+    images: np.ndarray,
+    ids: Sequence[str],
+    locations: np.ndarray | None,
+    seed: int,
+    maps: bool,
+) -> Trace:
     a = network.architecture
     device = network.coordinates.device
     pictures = torch.from_numpy(np.array(images)).to(device)
@@ -61,20 +70,15 @@ def _trace(network: Looking, images: np.ndarray, ids: Sequence[str], locations: 
             if t == a.glimpses:
                 break
             logits = network.location_logits(state)
-            policies.append(torch.softmax(logits[0], -1))
+            policies.append(torch.softmax(logits[0], -1)[:, : None if maps else 0])
             place = found[..., t]
             patches = cut(pictures, network.pixels[place], glimpse=a.grid.glimpse, index=rows)
             state = network.see(state, patches, place)
     return Trace(*(x.cpu().numpy() for x in (found[0], torch.stack(policies, 1), torch.stack(answers, 1))))
 
 
-def accuracy_by_glimpse(found: Trace, labels: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " T1"]:
-    """Share of images whose likeliest label is right after 0..T glimpses."""
-    return (found.answers.argmax(-1) == np.asarray(labels)[:, None]).mean(0)
-
-
-def seen_by_glimpse(locations: Int64[np.ndarray, "n T"], grid: Grid) -> Float64[np.ndarray, " T1"]:
-    """Mean share of the pixels that 0..T glimpses have shown; overlaps count once."""
-    pixels = grid.pixels[torch.from_numpy(np.asarray(locations))]
-    shares = shown(pixels, glimpse=grid.glimpse, height=grid.height, width=grid.width).double().mean(0)
-    return np.concatenate([[0.0], shares.numpy()])
+def seen_share(pixels: Int64[Tensor, "n t 2"], grid: Grid) -> float:
+    """Mean share of the image inside glimpses at `pixels`; overlaps count once."""
+    if not pixels.shape[1]:
+        return 0.0
+    return shown(pixels, glimpse=grid.glimpse, height=grid.height, width=grid.width)[:, -1].mean().item()

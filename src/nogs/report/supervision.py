@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nogs.data.task import Task
-from nogs.report.drawing import bare, boxes, frame, new_figure, seen
+from nogs.report.choice import class_of
+from nogs.report.drawing import bare, boxes, frame, new_figure, seen, short
 from nogs.sequences import Sequences
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ def sequences_figure(task: Task, kinds: Mapping[str, Sequences], ids: Sequence[s
     """
     figure = new_figure(1.5 * len(ids) + 0.6, 1.55 * (len(kinds) + 1) + 0.45, h_pad=0.03, w_pad=0.03)
     axes = figure.subplots(len(kinds) + 1, len(ids), squeeze=False)
-    side = task.grid.glimpse
+    side, attribute = task.grid.glimpse, next((found.attribute for found in kinds.values()), None)
     for column, id in enumerate(ids):
         image = task.images[task.position[id]]
         axes[0, column].imshow(image, interpolation="nearest")
         frame(axes[0, column], task.grid)
-        axes[0, column].set_title(f"image {id}"[-20:], fontsize=9)
+        axes[0, column].set_title(short(class_of(task, id, attribute)), fontsize=9)
         for ax, found in zip(axes[1:, column], kinds.values()):
             if id not in found.position:
                 bare(ax)

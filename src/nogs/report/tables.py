@@ -10,8 +10,9 @@ from typing import Any
 
 from nogs.attention.comparison import possible
 from nogs.report.contents import Run
+from nogs.report.results import Result, quoted_table, rank, results, title
 
-__all__ = ["Cell", "Link", "Table", "methods_table", "percent", "quoted_table", "runs_table", "tables"]
+__all__ = ["Cell", "Link", "Table", "methods_table", "percent", "runs_table", "tables"]
 
 Link = Callable[[Path], str]
 """The page's address of a file."""
@@ -35,18 +36,72 @@ class Table:
     columns: tuple[str, ...]
     rows: list[list[Cell]] = field(default_factory=list)
     note: str = ""
+    intro: str = ""  # what must be known before it is read
 
 
 def tables(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, comparison_file: Path) -> list[Table]:
     """Every table that this run has."""
     out = []
-    if comparison is not None and len(comparison["methods"]) > 1:
-        out.append(methods_table(comparison, link(comparison_file)))
+    if run.networks:
+        out.append(results_table(run, comparison, link=link, comparison_file=comparison_file))
     for make in (_networks, _sequences, _posterior, _completions, _data, _stages):
         table = make(run, link)
         if table.rows:
             out.append(table)
     return out
+
+
+def results_table(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, comparison_file: Path) -> Table:
+    """Every way to look of one run; of methods that were trained equally long also how fast they learned."""
+    learned = dict(comparison["methods"]) if comparison is not None else {}
+    measures = {"balanced_accuracy": "balanced accuracy", "nll": "NLL (nats)", "converged": "converged at"}
+    columns = ["way to look", "networks", "test accuracy", "pixels seen", *(measures.values() if learned else ())]
+    found = results(run)
+    rows = [_result(run, row, comparison, list(measures) if learned else [], link, comparison_file) for row in found]
+    intro = (
+        "Each network is the version that did best on the validation pictures, judged on the test pictures. Balanced "
+        "accuracy is the mean over classes. NLL is the negative log-likelihood, the mean of -log p(true class), in "
+        "nats, the natural unit of information: lower is better. Converged at: the iteration after which it learned "
+        "no more."
+    )
+    majority = f"Always naming the most common class gives {percent(float(run.networks[0].learned.majority))}."
+    several = " In brackets 95 % intervals over tasks and seeds." if any(row.networks > 1 for row in found) else ""
+    weights = any("weight" in network.learned.method for network in run.networks)
+    weight = " The weight says how much the sequences count beside the reward." if weights else ""
+    return Table("methods", "Ways to look", tuple(columns), rows, f"{majority}{several}{weight}", intro)
+
+
+def _result(
+    run: Run,
+    row: Result,
+    comparison: Mapping[str, Any] | None,
+    measures: Sequence[str],
+    link: Link,
+    comparison_file: Path,
+) -> list[Cell]:
+    own = [network for network in run.networks if network.learned.method == row.method]
+    href = link(own[0].folder / "evaluation.json") if len(own) == 1 else link(comparison_file) if own else ""
+    mean = None if comparison is None else comparison["methods"].get(row.method, {}).get("mean")
+    accuracy = percent(row.accuracy) + _interval("accuracy", mean, comparison)
+    cells = [
+        Cell(title(row.method), title(row.method)),
+        Cell(str(row.networks) if row.networks else "-", row.networks),
+        Cell(accuracy, row.accuracy, href),
+        Cell(percent(row.pixels), _sortable(row.pixels), href),
+    ]
+    for name in measures:
+        value = None if mean is None else mean[name][0]
+        text = _measure(name, value) + _interval(name, mean, comparison)
+        cells.append(Cell(text, _sortable(value), link(comparison_file) if mean else ""))
+    return cells
+
+
+def _interval(name: str, mean: Mapping[str, Any] | None, comparison: Mapping[str, Any] | None) -> str:
+    """An interval in brackets, where there is one."""
+    if mean is None or comparison is None:
+        return ""
+    _, low, high = possible(name, mean[name], horizon=comparison["horizon"])
+    return f" [{_measure(name, low)}, {_measure(name, high)}]" if math.isfinite(low) and low != high else ""
 
 
 def methods_table(comparison: Mapping[str, Any], href: str) -> Table:
@@ -116,9 +171,12 @@ def runs_table(runs: Sequence[Run], anchors: Sequence[str], *, link: Link) -> Ta
 def _networks(run: Run, link: Link) -> Table:
     scored = ("accuracy", "balanced", "greedy", "NLL at best accuracy (nats)")
     columns = ("network", *scored, "converged at", "pixels seen", "majority")
-    notes = ["All test scores, the NLL too, are of the version with the best validation accuracy."]
+    notes = [
+        "All test scores, the NLL too, are of the version with the best validation accuracy. Greedy takes the "
+        "likeliest location at each glimpse instead of drawing one."
+    ]
     rows = []
-    for network in run.networks:
+    for network in sorted(run.networks, key=lambda network: rank(network.learned.method)):
         home, test, learned = link(network.folder / "evaluation.json"), network.test, network.learned
         attribute = f", {learned.attribute}" if learned.attribute else ""
         name = f"{learned.method}{attribute}, seed {learned.seed}"
@@ -222,12 +280,6 @@ def _stages(run: Run, link: Link) -> Table:
         cells += [Cell(str(made.get(n) or "-"), str(made.get(n) or "")) for n in ("nogs", "python", "torch", "device")]
         table.rows.append(cells)
     return table
-
-
-def quoted_table(posterior: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The posterior's table to quote: calibrated, on test images, where there is one; else its last."""
-    found = posterior.get("tables", {})
-    return list(found.get("test, calibrated") or (list(found.values())[-1] if found else []))
 
 
 def percent(value: float | None) -> str:

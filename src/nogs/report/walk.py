@@ -14,7 +14,8 @@ from nogs.data.task import Task
 from nogs.design.entropies import Entropies
 from nogs.design.epe import first_minimum, weighted
 from nogs.design.steps import Tools, allowed_next
-from nogs.report.drawing import GREY, LOOK_HERE, cells, colour_bar, cross, frame, new_figure, seen
+from nogs.report.choice import class_of
+from nogs.report.drawing import GREY, LOOK_HERE, cells, colour_bar, cross, frame, new_figure, seen, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,12 +87,22 @@ def walk_through(
     )
 
 
-def boed_figure(task: Task, walk: WalkThrough) -> Figure:
-    """Four panels from left to right: the glimpses, completions, their maps of entropy, and the mean of these."""
+def boed_figure(task: Task, walk: WalkThrough, *, down: bool = False) -> Figure:
+    """Four panels from left to right: the glimpses, completions, their maps of entropy, and the mean of these.
+
+    With `down` they go from top to bottom, for a phone.
+    """
     rows, side = len(walk.samples), task.grid.glimpse
-    figure = new_figure(9.4, max(3.2, 1.2 * rows + 0.9))
-    parts = figure.add_gridspec(rows, 4, width_ratios=(1.9, 1, 1, 2.5))
-    first = figure.add_subplot(parts[:, 0])
+    if down:
+        figure = new_figure(4.8, 2.0 * rows + 8.2)
+        parts = figure.add_gridspec(rows + 2, 2, height_ratios=(1.8, *[1] * rows, 2.2))
+        first, last = figure.add_subplot(parts[0, :]), figure.add_subplot(parts[-1, :])
+        pairs = [(parts[n + 1, 0], parts[n + 1, 1]) for n in range(rows)]
+    else:
+        figure = new_figure(9.4, max(3.2, 1.2 * rows + 0.9))
+        parts = figure.add_gridspec(rows, 4, width_ratios=(1.9, 1, 1, 2.5))
+        first, last = figure.add_subplot(parts[:, 0]), figure.add_subplot(parts[:, 3])
+        pairs = [(parts[n, 1], parts[n, 2]) for n in range(rows)]
     image = task.images[task.position[walk.id]]
     first.imshow(seen(image, walk.pixels, side), interpolation="nearest")
     frame(first, task.grid)
@@ -99,7 +110,7 @@ def boed_figure(task: Task, walk: WalkThrough) -> Figure:
     _head(first, f"1  seen so far: {number} glimpse{'' if number == 1 else 's'}")
     low, high = float(np.nanmin(walk.entropies)), float(np.nanmax(walk.entropies))
     for n in range(rows):
-        sample, entropy = figure.add_subplot(parts[n, 1]), figure.add_subplot(parts[n, 2])
+        sample, entropy = (figure.add_subplot(place) for place in pairs[n])
         sample.imshow(walk.samples[n], interpolation="nearest")
         frame(sample, task.grid)
         sample.set_ylabel(f"weight {walk.weights[n]:.1%}", fontsize=8, color=GREY)
@@ -107,13 +118,14 @@ def boed_figure(task: Task, walk: WalkThrough) -> Figure:
         if n == 0:
             _head(sample, "2  completions")
             _head(entropy, "3  entropy on each")
-    last = figure.add_subplot(parts[:, 3])
     shown = cells(last, task.grid, walk.epe, cmap=LOOK_HERE)
     cross(last, task.grid.pixels[walk.chosen].numpy(), side)
     _head(last, f"4  its mean over {walk.completions} completions (EPE)")
     colour_bar(figure, shown, last, "expected posterior entropy (nats)", shrink=0.6)
     last.set_xlabel(f"panel 3: {low:.2f} (brightest) to {high:.2f} nats", fontsize=8.5, color=GREY)
-    figure.suptitle(f"Where to look next at image {walk.id}: glimpse {number + 1}, at the cross", fontsize=11)
+    of = f" at a picture of {short(name, 40)}" if (name := class_of(task, walk.id)) else ""
+    line = "\n" if down else " "
+    figure.suptitle(f"Where to look next{of}:{line}glimpse {number + 1}, at the cross", fontsize=11)
     return figure
 
 

@@ -1,8 +1,9 @@
-"""How far a long job is: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+"""How far a long job is: a bar with rate and time left on a terminal, plain lines elsewhere; silent for 5 s at most."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ from typing import Any, Protocol
 
 from nogs.runtime.terminal import guarded, harmless, unguarded
 
-__all__ = ["Tracker", "say", "silence", "tell", "track"]
+__all__ = ["Tracker", "say", "silence", "tell", "track", "working"]
 
-_EVERY = 10.0  # seconds between two plain lines
+_EVERY = 4.0  # seconds between two plain lines
 _silent = False  # whether nothing but results and errors is wanted
 _live: list[Any] = []  # the rich bar now on the screen, if any: nested jobs and `say` share it
+_jobs: list[_Job] = []  # what is being done, the innermost last
+_said = 0.0  # when the last line was written
 
 
 class Tracker(Protocol):
@@ -33,15 +36,25 @@ def track(title: str, *, total: int | None, unit: str = "it", start: int = 0) ->
         lines = _Lines(title, total, unit, start)
         lines.write("")
         try:
-            yield lines
+            with _watched(lines):
+                yield lines
         except BaseException:
             lines.write(", stopped")
             raise
         lines.write(", done")
 
 
+@contextmanager
+def working(title: str) -> Iterator[None]:
+    """Work that can't be counted: a line says what is done, and since when, wherever nothing else was said for long."""
+    with _watched(_Working(title)):
+        yield
+
+
 def say(text: str) -> None:
     """One line to the user, above a bar if there is one."""
+    global _said
+    _said = time.monotonic()
     if _silent:
         return
     text = harmless(text)
@@ -53,6 +66,8 @@ def say(text: str) -> None:
 
 def tell(text: str) -> None:
     """One line of a run's story, which goes to the other stream than progress."""
+    global _said
+    _said = time.monotonic()
     if not _silent:
         print(text, flush=True)
 
@@ -63,8 +78,50 @@ def silence(on: bool) -> None:
     _silent = on
 
 
+class _Job(Protocol):
+    """What is being done, and can say so."""
+
+    def beat(self) -> None:
+        """Write a line: nothing was said for a while."""
+
+
+@contextmanager
+def _watched(job: _Job) -> Iterator[None]:
+    """While it lasts, `job` says how far it is whenever nothing was said for `_EVERY` seconds."""
+    global _said
+    if not _jobs:
+        _said = time.monotonic()
+        threading.Thread(target=_watch, args=(over := threading.Event(),), daemon=True).start()
+    else:
+        over = None
+    _jobs.append(job)
+    try:
+        yield
+    finally:
+        _jobs.remove(job)
+        if over is not None:
+            over.set()
+
+
+def _watch(over: threading.Event) -> None:
+    while not over.wait(0.25):
+        if not _live and time.monotonic() - _said >= _EVERY:  # a bar on the screen moves by itself
+            for job in _jobs[-1:]:
+                job.beat()
+
+
+class _Working:
+    """Work that can't be counted."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.began = title, time.monotonic()
+
+    def beat(self) -> None:
+        say(f"{self.title}: {_clock(time.monotonic() - self.began)} so far")
+
+
 class _Lines:
-    """Plain lines: the first, the last, and at most one every `_EVERY` seconds."""
+    """Plain lines: the first, the last, and about one every `_EVERY` seconds."""
 
     def __init__(self, title: str, total: int | None, unit: str, start: int) -> None:
         self.title, self.total, self.unit, self.start = title, total, unit, start
@@ -78,6 +135,9 @@ class _Lines:
         if time.monotonic() - self.written >= _EVERY:
             self.write("")
 
+    def beat(self) -> None:
+        self.write("")
+
     def write(self, ending: str) -> None:
         self.written = time.monotonic()
         seconds, done = self.written - self.began, self.count - self.start
@@ -88,6 +148,8 @@ class _Lines:
                 parts.append(f"{_clock(seconds)} in all")
             elif self.total is not None:
                 parts.append(f"{_clock((self.total - self.count) * seconds / done)} left")
+        if not done and not ending and seconds >= 1:
+            parts.append(f"{_clock(seconds)} so far")
         parts += [f"{name} {_short(value)}" for name, value in self.fields.items()]
         say(", ".join(parts) + ending)
 
@@ -114,6 +176,7 @@ def _bar(title: str, total: int | None, unit: str, start: int) -> Iterator[Track
         ProgressColumn,
         Task,
         TextColumn,
+        TimeElapsedColumn,
         TimeRemainingColumn,
     )
     from rich.text import Text
@@ -129,7 +192,8 @@ def _bar(title: str, total: int | None, unit: str, start: int) -> Iterator[Track
         BarColumn(),
         MofNCompleteColumn(),
         Rate(),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
         TextColumn("{task.fields[shown]}", markup=False),
         console=Console(file=unguarded(sys.stderr)),
         speed_estimate_period=120,

@@ -16,14 +16,15 @@ from nogs.plus.training import train as train_on_posterior
 from nogs.posterior.imagenet import find_weights
 from nogs.posterior.store import identity
 from nogs.runtime.files import read_json
-from nogs.stages import data, estimates, posterior
+from nogs.runtime.progress import working
+from nogs.stages import data, estimates, posterior, verdict
 from nogs.stages.experiment import Experiment, counted
 from nogs.stages.heuristic import find_map
-from nogs.stages.verdict import verdicts
 
 __all__ = ["train"]
 
 
+@working("attention")
 def train(experiment: Experiment) -> list[Path]:
     """Train a network for each method, attribute, seed and weight of supervision; each one's folder.
 
@@ -51,7 +52,7 @@ def train(experiment: Experiment) -> list[Path]:
             experiment.announce(
                 "attention",
                 f"{counted(len(members) + len(standing), 'network')}: {', '.join(methods)}",
-                lambda: estimates.attention_seconds(recipe, task, members, device=experiment.device),
+                lambda: _seconds(experiment, members, methods, source),
             )
         folders = []
         if members:
@@ -84,10 +85,19 @@ def train(experiment: Experiment) -> list[Path]:
                 f"test images right (the most common class {found['majority_class_accuracy']:.1%})"
             )
         _by_glimpses(experiment, folders)
-    every = [path.parent for path in sorted(folder.glob("**/evaluation.json"))]
-    for verdict in verdicts(every, out=folder / "verdict.json"):
-        experiment.tell(f"  {verdict}")
+    for line in () if experiment.whole else verdict.write(experiment.folder):  # a whole run ends with it
+        experiment.tell(line)
     return folders
+
+
+def _seconds(experiment: Experiment, members: Sequence[Member], methods: Sequence[str], source: str) -> float | None:
+    """How long the training will take; None where that can't be told."""
+    recipe, task, device = experiment.recipe, experiment.task, experiment.device
+    total = estimates.attention_seconds(recipe, task, members, device=device) if members else 0.0
+    if total is not None and "ps-nogs+" in methods:
+        seeds = len(experiment.settings.seeds) or 1
+        total += seeds * estimates.plus_seconds(recipe, task, experiment.attributes, posterior=source, device=device)
+    return total
 
 
 def _enter(experiment: Experiment, methods: Sequence[str], source: str) -> None:

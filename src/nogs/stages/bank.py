@@ -14,6 +14,7 @@ from nogs.recipes import Recipe
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
+from nogs.runtime.progress import working
 from nogs.stages import data, estimates
 from nogs.stages.experiment import Experiment
 from nogs.stages.figures import save_figure
@@ -24,6 +25,7 @@ __all__ = ["build", "evaluate"]
 _SMALL = 64 * 64  # pixels of images whose components one thread finds soon enough
 
 
+@working("bank")
 def build(experiment: Experiment) -> Path:
     """Build the bank, and measure its completions of some validation images."""
     recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
@@ -68,7 +70,7 @@ def evaluate(
     retrieval = Retrieval(opened, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
     ids = task.splits[split][:images]
     if not ids:
-        raise InputError(f"Task {task.name!r} has no images in the split {split!r}; choose another --split.")
+        raise InputError(f"Task {task.title!r} has no images in the split {split!r}; choose another --split.")
     path = folder / "evaluation" / f"{split}.json"
     before: dict[str, Any] = read_json(path) if path.is_file() else {}
     if before.get("completion") == retrieval.fingerprint and before["by_glimpses"][0]["images"] == len(ids):

@@ -9,17 +9,20 @@ from nogs.data import Task, cache_folder, read_catalogue, write_splits
 from nogs.data.cache import shortage
 from nogs.data.inspect import contact_sheet, describe
 from nogs.recipes import Recipe
-from nogs.runtime.files import write_json, write_sealed
+from nogs.report.contents import LOCAL
+from nogs.runtime.files import read_sealed, write_json, write_sealed
 from nogs.runtime.fingerprint import fingerprint
+from nogs.runtime.progress import working
 from nogs.runtime.stage import Stage
 from nogs.stages.estimates import clock, decoding_seconds
 from nogs.stages.experiment import Experiment
 from nogs.stages.figures import save_figure
-from nogs.stages.settings import LOCAL, Settings
+from nogs.stages.settings import Settings
 
 __all__ = ["decoding", "prepare", "remarks"]
 
 
+@working("data")
 def prepare(experiment: Experiment) -> Path:
     """Write a run's recipe, the ids of its splits, counts of its labels and a contact sheet; once for an experiment."""
     recipe, task, folder = experiment.recipe, experiment.task, experiment.folder / "data"
@@ -38,9 +41,7 @@ def prepare(experiment: Experiment) -> Path:
         stage.finish(images=len(task.ids), notes=list(task.notes))
     kept = recipe.model_copy(update={"data": config.remembering(bool(task.skipped))})
     kept.to_yaml(experiment.folder / "recipe.yaml")
-    found = {name: getattr(experiment.settings, name) for name in ("data", "cache")}
-    if any(found.values()):
-        write_sealed(experiment.folder / LOCAL, {n: str(path.resolve()) for n, path in found.items() if path})
+    _remember(experiment)
     splits = ", ".join(f"{len(task.splits[name]):,} {name}" for name in ("train", "validation", "test"))
     labels = f"{len(task.space.names)} {'classes' if task.space.kind == 'categorical' else 'attributes'}"
     if told:
@@ -52,6 +53,18 @@ def prepare(experiment: Experiment) -> Path:
             experiment.tell(line)
     experiment.prepared = True
     return folder
+
+
+def _remember(experiment: Experiment) -> None:
+    """Where this machine has the data, and the first command that made the run."""
+    path = experiment.folder / LOCAL
+    places = {name: getattr(experiment.settings, name) for name in ("data", "cache")}
+    found = {name: str(place.resolve()) for name, place in places.items() if place}
+    before = read_sealed(path).get("command") if path.is_file() else None
+    if command := before or experiment.settings.command:
+        found["command"] = str(command)
+    if found:
+        write_sealed(path, found)
 
 
 def decoding(recipe: Recipe, settings: Settings) -> str:

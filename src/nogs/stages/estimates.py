@@ -29,6 +29,7 @@ __all__ = [
     "bank_seconds",
     "clock",
     "decoding_seconds",
+    "plus_seconds",
     "posterior_seconds",
     "sequences_seconds",
     "whole_seconds",
@@ -163,6 +164,26 @@ def attention_seconds(recipe: Recipe, task: Task, members: Sequence[Member], *, 
         step = _seconds(captured(trainer.step, device), device)
         validation = _seconds(lambda: trainer.validate(), device, times=1)
     return step * config.iterations + validation * math.ceil(config.iterations / config.validate_every)
+
+
+def plus_seconds(
+    recipe: Recipe, task: Task, attributes: Sequence[str | None], *, posterior: str, device: torch.device
+) -> float:
+    """All iterations and validations of a network that stands on a posterior; the fixed order before them is less."""
+    from nogs.plus.network import TokenNetwork
+    from nogs.plus.store import token_posterior
+    from nogs.plus.trainer import Trainer
+
+    config = recipe.plus
+    known = token_posterior(posterior, task=task, device=device, precision=recipe.posterior.precision)
+    table = torch.zeros(len(attributes), recipe.glimpses, len(task.grid))
+    variables = [0 if attribute is None else task.attribute(attribute) for attribute in attributes]
+    network = TokenNetwork.on(known, table, variables=variables)
+    trainer = Trainer(task, network, config=config, seed=0, precision=known.precision, mark="")
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), known.precision.active():
+        step = _seconds(trainer.step, device)
+        validation = _seconds(trainer.validate, device, times=1)
+    return step * config.iterations + validation * (math.ceil(config.iterations / config.validate_every) + 1)
 
 
 def _seconds(work: Callable[[], object], device: torch.device, *, times: int = 3) -> float:

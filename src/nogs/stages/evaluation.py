@@ -11,6 +11,7 @@ from jaxtyping import Int
 
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
+from nogs.attention.methods import GIVEN
 from nogs.data.task import Task
 from nogs.model.stopping import accuracy_by_glimpses, check
 from nogs.plus.store import load_network
@@ -31,6 +32,6 @@ def evaluate(
     greedy = Evaluator(network, cohort, split, trajectories=1, greedy=True)()
     known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
     found = {**known, "split": split, "trajectories": trajectories}
-    found["scores"] = summaries(sampled, greedy, task.grid)[0]
+    found["scores"] = summaries(sampled, greedy, task.grid, given=about["method"] in GIVEN)[0]
     by_glimpses = accuracy_by_glimpses(network, about, task, split=split, trajectories=trajectories)
     return found, pixel_locations(sampled, task.grid, 0), by_glimpses

@@ -60,7 +60,7 @@ class Experiment:
             return (None,)
         if not names:
             raise InputError(
-                f"Task {task.name!r} has {len(task.space.names)} attributes; choose some with --attribute, or all of "
+                f"Task {task.title!r} has {len(task.space.names)} attributes; choose some with --attribute, or all of "
                 "them with --attribute all."
             )
         if names == ("all",):
@@ -97,7 +97,8 @@ class Experiment:
         """Say what a stage is about to do, and how long that will take where that is asked for."""
         time = ""
         if self.settings.estimate:
-            seconds = estimate()
+            with progress.working(f"{self.head(stage)}: measuring how long it will take"):
+                seconds = estimate()
             time = "; how long, its progress will tell" if seconds is None else f"; about {estimates.clock(seconds)}"
         self.tell(f"{self.head(stage)}: {what}{time}.")
 

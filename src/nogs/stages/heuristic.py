@@ -103,7 +103,7 @@ def draw(found: Heuristic, task: Task, attribute: str | None, *, folder: Path) -
     """Write heuristic[-ATTRIBUTE].png, and .json with the map and what it becomes."""
     epe = found.of(task, attribute)
     name = "heuristic" + (f"-{attribute}" if attribute else "")
-    title = task.name + (f", {attribute}" if attribute else "")
+    title = task.title + (f", {attribute}" if attribute else "")
     save_figure(heuristic_figure(epe, task.grid, title=title), folder / f"{name}.png")
     write_json(
         folder / f"{name}.json",

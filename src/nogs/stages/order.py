@@ -10,21 +10,11 @@ from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.lock import only_one
-from nogs.stages import attention, bank, data, posterior, report, sequences, whole
+from nogs.stages import attention, bank, data, posterior, report, sequences, verdict, whole
 from nogs.stages.experiment import STAGES, Experiment
 from nogs.stages.settings import Settings, remembered
 
 __all__ = ["run"]
-
-_DO: dict[str, Callable[[Experiment], object]] = {
-    "data": data.prepare,
-    "posterior": posterior.train,
-    "bank": bank.build,
-    "sequences": sequences.annotate,
-    "whole-image": whole.train,
-    "attention": attention.train,
-    "report": report.write,
-}
 
 
 def run(
@@ -56,8 +46,22 @@ def run(
         _check(experiment)
     with only_one(folder):
         for stage in STAGES[: STAGES.index(until) + 1]:
-            _DO[stage](experiment)
+            _do(stage)(experiment)
+        if until in ("attention", "report"):
+            tell("\n" + "\n".join(verdict.write(experiment.folder)))
     return experiment.folder / ("report.html" if until == "report" else until)
+
+
+def _do(stage: str) -> Callable[[Experiment], object]:
+    return {
+        "data": data.prepare,
+        "posterior": posterior.train,
+        "bank": bank.build,
+        "sequences": sequences.annotate,
+        "whole-image": whole.train,
+        "attention": attention.train,
+        "report": report.write,
+    }[stage]
 
 
 def _check(experiment: Experiment) -> None:
@@ -65,4 +69,4 @@ def _check(experiment: Experiment) -> None:
     task = experiment.task
     experiment.attributes  # noqa: B018 - refused, if a task with attributes has none
     if not task.splits["annotate"] and "ps-nogs" in experiment.settings.method:
-        raise InputError(f"Task {task.name!r} has no images to annotate; raise data.annotated.")
+        raise InputError(f"Task {task.title!r} has no images to annotate; raise data.annotated.")

@@ -21,7 +21,7 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.fields import differing, dotted
 from nogs.runtime.files import read_json, write_json
 from nogs.runtime.fingerprint import file_digest
-from nogs.runtime.progress import track
+from nogs.runtime.progress import track, working
 from nogs.sequences import load_for
 from nogs.stages import data, estimates
 from nogs.stages.experiment import Experiment
@@ -29,6 +29,7 @@ from nogs.stages.experiment import Experiment
 __all__ = ["check_glimpses", "evaluate", "find", "name_of", "needed", "train", "trained_here"]
 
 
+@working("posterior")
 def train(experiment: Experiment) -> Path:
     """Train the posterior, or take the one that is given or published; with its tables and a plot."""
     recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
@@ -135,7 +136,7 @@ def evaluate(
                 )
     path = experiment.folder / "posterior" / f"evaluation-{split}.json"
     write_json(path, {"posterior": source, "versions": versions(device), "tables": tables})
-    write_figure(path.with_suffix(".png"), tables, title=f"posterior of {task.name}")
+    write_figure(path.with_suffix(".png"), tables, title=f"posterior of {task.title}")
     return path, tables
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import nogs.report
+from nogs.runtime.progress import working
 from nogs.stages import data
 from nogs.stages.experiment import Experiment
 
 __all__ = ["write"]
 
 
+@working("report")
 def write(experiment: Experiment) -> Path:
     """Write the page and its figures."""
     data.prepare(experiment)

@@ -18,6 +18,7 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.executors import LocalExecutor
 from nogs.runtime.files import read_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
+from nogs.runtime.progress import working
 from nogs.runtime.ray import RayExecutor
 from nogs.stages import data, estimates
 from nogs.stages.experiment import Experiment, counted
@@ -26,6 +27,7 @@ from nogs.stages.posterior import check_glimpses, name_of, needed
 __all__ = ["annotate"]
 
 
+@working("sequences")
 def annotate(experiment: Experiment) -> list[Path]:
     """Annotate images by one or many workers, for each attribute into a folder of its own; those folders.
 
@@ -114,7 +116,7 @@ def _images(subset: str | None, task: Task) -> tuple[str, ...]:
     """The ids that --subset means: part of the images to annotate, or ids."""
     every = task.splits["annotate"]
     if not every and subset is None:
-        raise InputError(f"Task {task.name!r} has no images to annotate; raise data.annotated.")
+        raise InputError(f"Task {task.title!r} has no images to annotate; raise data.annotated.")
     if subset is None:
         return every
     span = re.fullmatch(r"(\d*):(\d*)", subset)
@@ -125,7 +127,7 @@ def _images(subset: str | None, task: Task) -> tuple[str, ...]:
     start, stop = int(span[1] or 0), int(span[2] or len(every))
     if not start < stop <= len(every):
         raise InputError(
-            f"--subset {subset} does not fit the {len(every):,} images to annotate of task {task.name!r}; choose a "
+            f"--subset {subset} does not fit the {len(every):,} images to annotate of task {task.title!r}; choose a "
             f"range in 0:{len(every)}, or another data.annotated."
         )
     return every[start:stop]

@@ -9,15 +9,13 @@ from nogs.attention.methods import METHODS
 from nogs.attention.trainer import ELSEWHERE
 from nogs.data import Task, load_task, read_splits
 from nogs.recipes import Recipe, recipe
+from nogs.report.contents import LOCAL
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import differing, dotted
 from nogs.runtime.files import read_sealed
 from nogs.runtime.progress import say
 
-__all__ = ["LOCAL", "Settings", "check_recipe", "load", "remembered", "run_task"]
-
-LOCAL = "local.json"
-"""Where this machine has the data of a run: in the run's folder, in no fingerprint, and never published."""
+__all__ = ["Settings", "check_recipe", "load", "remembered", "run_task"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +43,7 @@ class Settings:
     estimate: bool = False  # measure before a stage how long it will take
     redo: bool = False  # make again what was made from something else, instead of refusing
     verify: bool = False  # compare every decoded image with its checksum
+    command: str = ""  # what was typed, for the report
 
     def check(self) -> None:
         """Refuse what no experiment can do."""
@@ -94,7 +93,7 @@ def remembered(settings: Settings, *, run: Path) -> Settings:
     found = read_sealed(path)
     if not all(isinstance(value, str) for value in found.values()):
         raise InputError(f"{path} must say where the data lie; delete it, and give --data.")
-    known = {name: Path(where) for name, where in found.items()}
+    known = {name: Path(where) for name, where in found.items() if name != "command"}
     return replace(settings, data=settings.data or known.get("data"), cache=settings.cache or known.get("cache"))
 
 

@@ -38,8 +38,9 @@ def handcrafted(task: Task, ids: Iterable[str], *, glimpses: int, seed: int) -> 
     missing = [name for name in needed if parts is None or name not in parts.names]
     if parts is None or missing:
         raise InputError(
-            f"Hand-crafted sequences (ps-hgs) need the position of each image's {missing[0]}, which task {task.name!r} "
-            "does not have: they are for cub with parts/parts.txt and parts/part_locs.txt in its data folder."
+            f"Hand-crafted sequences (ps-hgs) need the position of each image's {missing[0]}, which task "
+            f"{task.title!r} does not have: they are for cub with parts/parts.txt and parts/part_locs.txt in its data "
+            "folder."
         )
     wanted = [[parts.names.index(name) for name in names] for names in ORDER.values()][:glimpses]
     points = []

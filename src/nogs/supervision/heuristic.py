@@ -97,10 +97,10 @@ def load_heuristic(path: Path, *, task: Task) -> Heuristic:
         found_shape = " x ".join(map(str, epe.shape))
         raise InputError(
             f"{file} is a map of {found_shape} labels and locations of the task {about.task or 'of another recipe'!r}, "
-            f"but {task.name!r} has {variables} x {len(task.grid)}; make one for it with nogs sequences heuristic."
+            f"but {task.title!r} has {variables} x {len(task.grid)}; make one for it with nogs sequences heuristic."
         )
     if about.grid is not None and about.grid != task.grid.to_json():
-        raise InputError(f"{file} is a map of another grid than task {task.name!r} has; make one for it.")
+        raise InputError(f"{file} is a map of another grid than task {task.title!r} has; make one for it.")
     if not np.isfinite(epe).all():
         raise InputError(f"{file} has no value for some locations; make a whole map with nogs sequences heuristic.")
     return Heuristic(epe, error, about.provenance)

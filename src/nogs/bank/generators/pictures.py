@@ -36,7 +36,7 @@ class TrainingImages:
         self.size = (task.grid.height, task.grid.width)
         self.ids = tuple(task.ids[row] for row in rows)
         if not len(rows):
-            raise InputError(f"Task {task.name!r} leaves no training image for a bank; lower data.annotated.")
+            raise InputError(f"Task {task.title!r} leaves no training image for a bank; lower data.annotated.")
 
     @property
     def fingerprint(self) -> str:

@@ -26,7 +26,9 @@
   let shown = 0;
   const show = (place) => {
     shown = (place + buttons.length) % buttons.length;
-    const picture = buttons[shown].firstElementChild.cloneNode(true);
+    // of a figure with a twin for phones, the one that is on the screen
+    const seen = all(":scope > span", buttons[shown]).find((part) => part.getClientRects().length) ?? buttons[shown].firstElementChild;
+    const picture = seen.firstElementChild.cloneNode(true);
     held.style.cssText = buttons[shown].style.cssText;
     held.replaceChildren(picture);
     light.querySelector(".title").textContent = buttons[shown].parentElement.querySelector("h3").textContent;
@@ -43,7 +45,7 @@
 
   const source = document.getElementById("looks");
   if (!source) return;
-  const { grid, images, colours } = JSON.parse(source.textContent);
+  const { grid, images, colours, opening } = JSON.parse(source.textContent);
   const STEPS = ["#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00"];
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const table = bytes(colours);
@@ -51,7 +53,7 @@
   const home = document.getElementById("gallery");
   const find = (name) => home.querySelector(`.${name}`);
   const viewer = find("viewer");
-  const state = { image: 0, look: 0, step: 1 };
+  const state = { image: opening, look: 0, step: 1 };
   const pictures = images.map((image) => { const picture = new Image(); picture.src = image.src; return picture; });
 
   const borders = (positions) => {
@@ -132,16 +134,60 @@
   const told = (look, t, total) => {
     const [row, column] = look.pixels[t];
     let text = `Glimpse ${t + 1} of ${total}, at row ${row}, column ${column}.`;
-    if (look.entropy) text += ` ${look.entropy[t].toFixed(3)} nats were unknown before it`;
-    if (look.entropy && look.epe) text += `; it was expected to leave ${look.epe[t].toFixed(3)}${look.error ? ` ± ${look.error[t].toFixed(3)}` : ""}`;
+    if (look.entropy) text += ` Before it the posterior's entropy was ${look.entropy[t].toFixed(2)} nats (0 is certainty)`;
+    if (look.entropy && look.epe) text += `; it was expected to leave ${look.epe[t].toFixed(2)}${look.error ? ` ± ${look.error[t].toFixed(2)}` : ""}`;
     if (look.entropy) text += ".";
-    if (look.entropy && t + 1 < total) text += ` It left ${look.entropy[t + 1].toFixed(3)}.`;
+    if (look.entropy && t + 1 < total) text += ` It left ${look.entropy[t + 1].toFixed(2)}.`;
     if (look.answers) {
-      const [name, share] = look.answers[t][0];
+      const [name, share] = look.answers[t + 1];
       const right = name === look.truth ? "right" : `wrong, it is ${look.truth}`;
-      text += ` ${t + 1 === total ? "The network says" : "So far it would say"} ${name} (${percent(share)}): ${right}.`;
+      text += ` ${t + 1 === total ? "It says" : "So far it would say"} ${name} (${percent(share)}): ${right}.`;
     }
     return text;
+  };
+
+  // what is believed after every glimpse: a line for each class, or for the entropy along a sequence
+  const INK = ["#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#D55E00", "#999999"];
+  const shape = (tag, attributes, text) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  const drawBelief = (look, step) => {
+    const chart = find("chart"), words = find("chart-words");
+    const lines = look.beliefs
+      ? look.names.map((name, k) => ({ name, ink: INK[k], values: look.beliefs.map((row) => row[k]), from: 0 }))
+      : look.entropy ? [{ name: "entropy (nats)", ink: INK[1], values: look.entropy, from: 0 }] : [];
+    chart.parentElement.hidden = !lines.length;
+    if (!lines.length) return;
+    const last = look.pixels.length, top = look.beliefs ? 1 : Math.max(...look.entropy, 1e-6) * 1.05;
+    const [left, right, high, low] = [42, 308, 14, 208];
+    const x = (n) => left + ((right - left) * n) / Math.max(1, last);
+    const y = (value) => low - ((low - high) * value) / top;
+    const parts = [0, 0.5, 1].map((share) => shape("line", { class: "axis", x1: left, x2: right, y1: y(share * top), y2: y(share * top) }));
+    parts.push(...[0, 0.5, 1].map((share) => shape("text", { x: left - 6, y: y(share * top) + 4, "text-anchor": "end" }, look.beliefs ? `${100 * share}%` : (share * top).toFixed(1))));
+    for (let n = 0; n <= last; n += 1) parts.push(shape("text", { x: x(n), y: low + 18, "text-anchor": "middle" }, n));
+    parts.push(shape("text", { x: right, y: low + 31, "text-anchor": "end" }, "glimpses seen"));
+    const at = look.beliefs ? step : step - 1;
+    parts.push(shape("line", { class: "now", x1: x(at), x2: x(at), y1: high, y2: low }));
+    for (const line of [...lines].reverse()) {
+      const ends = line.name === look.truth ? 3.5 : 2;
+      parts.push(shape("polyline", { points: line.values.map((value, n) => `${x(n)},${y(value)}`).join(" "), stroke: line.ink, "stroke-width": ends }));
+      parts.push(...line.values.map((value, n) => shape("circle", { cx: x(n), cy: y(value), r: n === at ? 5 : 2.5, fill: line.ink })));
+    }
+    chart.replaceChildren(...parts);
+    const key = document.createElement("ul");
+    key.className = "key";
+    key.append(...lines.map((line) => {
+      const entry = document.createElement("li"), dot = document.createElement("i"), value = line.values[Math.min(at, line.values.length - 1)];
+      dot.style.background = line.ink;
+      entry.className = line.name === look.truth ? "true" : "";
+      entry.append(dot, `${line.name}${line.name === look.truth ? " (true)" : ""} ${look.beliefs ? percent(value) : value.toFixed(2)}`);
+      return entry;
+    }));
+    words.replaceChildren(look.beliefs ? "belief after each glimpse" : "what is unknown before each glimpse", key);
+    chart.setAttribute("aria-label", words.textContent);
   };
 
   const draw = () => {
@@ -151,8 +197,9 @@
     const t = state.step - 1;
     const sofar = look.pixels.slice(0, state.step);
     const picture = pictures[state.image];
-    find("name").textContent = `Image ${image.id}${image.label ? `: ${image.label}` : ""}`;
+    find("name").textContent = image.label || image.id;
     find("where").textContent = image.split;
+    find("id").textContent = image.id;
     const range = find("step");
     range.max = total;
     range.value = state.step;
@@ -163,26 +210,17 @@
     const map = look.maps[t];
     const ours = look.kind === "sequence";
     find("meaning").textContent = map
-      ? (ours ? "expected entropy before this glimpse (nats)" : "chance of each location before this glimpse")
+      ? (ours ? "expected entropy after looking there (nats); brightest is least" : "chance of each location before this glimpse")
       : "no map of this step was kept";
     find("range").hidden = !map;
     if (map) {
       find("low").textContent = ours ? map.high : "0";
       find("high").textContent = ours ? map.low : percent(map.high);
     }
-    find("answers").replaceChildren(...(look.answers ? look.answers[t] : []).map(([name, share]) => {
-      const line = document.createElement("li");
-      line.className = name === look.truth ? "true" : "";
-      for (const part of ["name", "bar", "share"]) {
-        const span = document.createElement("span");
-        span.className = part;
-        if (part === "name") span.textContent = `${name}${name === look.truth ? " ✓" : ""}`;
-        if (part === "bar") span.style.width = `${100 * share}%`;
-        if (part === "share") span.textContent = percent(share);
-        line.append(span);
-      }
-      return line;
-    }));
+    drawBelief(look, state.step);
+    const strip = look.completions && look.completions[t];
+    find("completed").hidden = !strip;
+    if (strip) find("completions").src = strip;
     const file = find("source");
     file.href = look.source;
     file.textContent = decodeURIComponent(look.source);
@@ -205,77 +243,123 @@
     const button = document.createElement("button");
     button.type = "button";
     button.append(document.createElement("canvas"), look.who);
-    button.addEventListener("click", () => { state.look = n; state.step = Math.min(state.step, look.pixels.length); draw(); });
+    button.addEventListener("click", () => { play(false); state.look = n; state.step = Math.min(state.step, look.pixels.length); draw(); });
     return button;
   }));
   const choose = (place) => {
     const who = images[state.image].looks[state.look].who;
-    state.image = (place + images.length) % images.length;
+    state.image = place;
     // the same one looks on, where it has looked at this image too
     state.look = Math.max(0, images[state.image].looks.findIndex((look) => look.who === who));
     state.step = Math.min(state.step, images[state.image].looks[state.look].pixels.length);
     lookers();
-    const strip = find("thumbs"), thumb = all("button", strip)[state.image];
+    const strip = find("thumbs"), thumb = thumbs[state.image];
     strip.scrollLeft = thumb.offsetLeft - strip.offsetLeft - strip.clientWidth / 2 + 30;
     pictures[state.image].decode().then(draw, draw);
+  };
+  // the next or previous picture among those that the filters leave
+  const turn = (by) => {
+    const left = images.map((_, n) => n).filter((n) => !thumbs[n].hidden);
+    if (!left.length) return;
+    const at = left.indexOf(state.image);
+    choose(left[at < 0 ? 0 : (at + by + left.length) % left.length]);
   };
   const go = (step) => {
     state.step = Math.min(Math.max(step, 1), images[state.image].looks[state.look].pixels.length);
     draw();
   };
 
+  const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const waiting = new IntersectionObserver((entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    if (still) { waiting.disconnect(); go(Infinity); } else play(true);
+  }, { threshold: 0.3 });
+  // plays once from the first glimpse and holds the last
   let timer = 0;
   const play = (on) => {
     clearInterval(timer);
+    waiting.disconnect();
     find("play").setAttribute("aria-pressed", on);
     find("play").textContent = on ? "stop" : "play";
-    if (on) timer = setInterval(() => {
-      const total = images[state.image].looks[state.look].pixels.length;
-      go(state.step === total ? 1 : state.step + 1);
+    if (!on) return;
+    const total = () => images[state.image].looks[state.look].pixels.length;
+    if (state.step === total()) go(1);
+    timer = setInterval(() => {
+      if (state.step < total()) go(state.step + 1);
+      if (state.step >= total()) play(false);
     }, 900);
   };
   const playing = () => find("play").getAttribute("aria-pressed") === "true";
 
-  let group = images[0].split;
-  images.forEach((image, place) => {
-    if (image.split !== group) {
+  const thumbs = images.map((image, place) => {
+    if (place && image.split !== images[place - 1].split) {
       const gap = document.createElement("span");
       gap.className = "gap";
       find("thumbs").append(gap);
-      group = image.split;
     }
     const button = document.createElement("button");
     const picture = document.createElement("img");
     button.type = "button";
-    button.title = `${image.id} ${image.label} (${image.split})`;
+    button.className = image.right === false ? "wrong" : "";
+    button.title = `${image.label || image.id} (${image.split}${image.right === null ? "" : image.right ? ", right" : ", wrong"})`;
     picture.src = image.src;
-    picture.alt = `Image ${image.id} ${image.label}`;
+    picture.alt = button.title;
     button.append(picture);
-    button.addEventListener("click", () => choose(place));
+    button.addEventListener("click", () => { play(false); choose(place); });
     find("thumbs").append(button);
+    return button;
   });
+  const options = (name, values) => {
+    const select = find(name);
+    select.append(...values.map((value) => { const option = document.createElement("option"); option.value = option.textContent = value; return option; }));
+    select.parentElement.hidden = values.length + select.options.length - values.length < 2 || (values.length < 2 && name !== "by-answer");
+    select.addEventListener("change", () => { play(false); filter(); });
+  };
+  const filter = () => {
+    const [name, answer, split] = ["by-class", "by-answer", "by-split"].map((one) => find(one).value);
+    images.forEach((image, n) => {
+      thumbs[n].hidden = (name && image.label !== name) || (split && image.split !== split)
+        || (answer && image.right !== (answer === "right"));
+    });
+    const left = thumbs.filter((button) => !button.hidden).length;
+    all(".gap", home).forEach((gap) => { gap.hidden = left < thumbs.length; });
+    find("count").textContent = left < thumbs.length ? (left ? `${left} of ${thumbs.length}` : "none of them") : "";
+    if (left && thumbs[state.image].hidden) turn(1);
+  };
+  options("by-class", [...new Set(images.map((image) => image.label).filter(Boolean))]);
+  options("by-answer", []);
+  options("by-split", [...new Set(images.map((image) => image.split))]);
+  find("by-answer").parentElement.hidden = images.every((image) => image.right === null);
   const scale = find("scale").getContext("2d");
   for (let n = 0; n < 128; n += 1) { scale.fillStyle = colour(2 * n); scale.fillRect(n, 0, 1, 1); }
 
-  find("back").addEventListener("click", () => go(state.step - 1));
-  find("next").addEventListener("click", () => go(state.step + 1));
+  const stepped = (step) => { play(false); go(step); };
+  find("back").addEventListener("click", () => stepped(state.step - 1));
+  find("next").addEventListener("click", () => stepped(state.step + 1));
   find("play").addEventListener("click", () => play(!playing()));
-  find("step").addEventListener("input", (event) => go(Number(event.target.value)));
-  home.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
-    const inRange = event.target.matches("input");
+  find("step").addEventListener("input", (event) => stepped(Number(event.target.value)));
+  // keys work at once, wherever the focus is; those that scroll a page do so until the viewer has it
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || light.open || event.target.matches("select, textarea")) return;
+    const inRange = event.target.matches("input"), inViewer = viewer.contains(event.target);
+    const near = inViewer || event.target === document.body || home.contains(event.target);
     const acts = {
-      ArrowLeft: inRange ? null : () => go(state.step - 1),
-      ArrowRight: inRange ? null : () => go(state.step + 1),
-      ArrowUp: () => choose(state.image - 1),
-      ArrowDown: () => choose(state.image + 1),
-      Home: () => go(1),
-      End: () => go(Infinity),
-      " ": event.target.matches("button") ? null : () => play(!playing()),
+      ArrowLeft: inRange || !near ? null : () => stepped(state.step - 1),
+      ArrowRight: inRange || !near ? null : () => stepped(state.step + 1),
+      n: () => { play(false); turn(1); },
+      p: () => { play(false); turn(-1); },
+      ArrowUp: inViewer ? () => { play(false); turn(-1); } : null,
+      ArrowDown: inViewer ? () => { play(false); turn(1); } : null,
+      Home: inViewer ? () => stepped(1) : null,
+      End: inViewer ? () => stepped(Infinity) : null,
+      " ": near && !event.target.matches("button, a, input, summary") ? () => play(!playing()) : null,
     };
-    if (acts[event.key]) { event.preventDefault(); acts[event.key](); }
+    const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (act) { event.preventDefault(); act(); }
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   new ResizeObserver(() => draw()).observe(viewer);
-  choose(0);
+  // it plays when it is first seen; where motion is not wanted, the last glimpse is shown at once
+  waiting.observe(viewer);
+  choose(opening);
 })();

@@ -1,0 +1,113 @@
+"""What a run says it found is what its scores support."""
+
+from pathlib import Path
+
+import pytest
+
+from nogs.attention.comparison import Learned
+from nogs.report.contents import Network, Run
+from nogs.report.results import best_network, results
+from nogs.report.verdict import verdict
+
+
+def network(method, accuracy, *, validation=None, curve=(0.1, 0.2, 0.3), whole=None, attribute=None, seed=0, seen=0.21):
+    """A network with these scores, validated every ten iterations."""
+    best = {"validation": accuracy if validation is None else validation, "test": {"pixels_seen": seen}}
+    member = {"method": method, "attribute": attribute, "seed": seed}
+    learned = Learned(
+        method=method,
+        attribute=attribute,
+        seed=seed,
+        rule="accuracy",
+        iterations=tuple(10 * (n + 1) for n in range(len(curve))),
+        curves={"accuracy": curve, "nll": curve, "balanced_accuracy": curve},
+        test={"accuracy": accuracy},
+        majority=0.2,
+        whole=whole,
+    )
+    return Network(Path(method), {"member": member, "best": {"accuracy": best}}, learned)
+
+
+def run(*networks, random=None, tests=734):
+    """A run with these networks, and perhaps a posterior that is so often right at random locations."""
+    tables = {"test, calibrated": [{"glimpses": t, "accuracy": 0.1} for t in range(4)]}
+    tables["test, calibrated"].append({"glimpses": 4, "accuracy": random})
+    return Run(
+        folder=Path("run"),
+        recipe={"glimpses": 4},
+        data=None,
+        inspection={"task": "flowers", "splits": {"test": tests}},
+        posterior=None if random is None else {"tables": tables},
+        bank=None,
+        completions={},
+        sequences=(),
+        networks=networks,
+        scores={},
+        stages={},
+    )
+
+
+def test_one_sentence_has_every_row():
+    found = verdict(
+        run(network("ram", 0.66, whole=0.8), network("fixed", 0.71), network("ps-nogs+", 0.74), random=0.664)
+    )
+    assert found.sentence == (
+        "With 21 % of the pixels PS-NOGS+ names 74 of 100 test pictures; RAM 66, random locations 66, one fixed "
+        "order 71, the whole image 80."
+    )
+    assert found.best == "ps-nogs+"
+
+
+def test_network_to_take_is_chosen_on_validation_pictures():
+    taken = run(network("ram", 0.7, validation=0.6), network("ps-nogs", 0.65, validation=0.7))
+    assert verdict(taken).sentence.startswith("With 21 % of the pixels PS-NOGS names 65 of 100 test pictures; RAM 70.")
+    assert best_network(taken).method == "ps-nogs"
+
+
+def test_random_locations_are_not_what_one_should_take():
+    taken = run(network("ram", 0.5), network("random", 0.6), network("ps-nogs", 0.55))
+    assert verdict(taken).best == "ps-nogs"
+    assert [row.method for row in results(taken)] == ["ps-nogs", "ram", "random"]
+
+
+def test_seeds_are_averaged():
+    (row,) = results(run(network("ram", 0.5), network("ram", 0.7, seed=1)))
+    assert (row.accuracy, row.networks) == (pytest.approx(0.6), 2)
+
+
+def test_sequences_that_did_not_help_are_not_praised():
+    # the flowers of a new user: PS-NOGS reached RAM's final accuracy sooner on validation pictures, and lost
+    taught = network("ps-nogs", 0.647, validation=0.7, curve=(0.7, 0.7, 0.7))
+    found = verdict(run(network("ram", 0.66, curve=(0.4, 0.5, 0.6)), taught, random=0.68))
+    assert found.advice.startswith("The sequences did not help: PS-NOGS is no better than RAM and random locations.")
+    assert "Try more sequences (--data.annotated), a longer training of the posterior" in found.advice
+    assert found.races == ()
+
+
+def test_difference_that_chance_may_make_is_called_that():
+    found = verdict(run(network("ram", 0.60), network("ps-nogs", 0.62), tests=107))
+    assert found.advice.startswith("It is not clear that the sequences helped: PS-NOGS is close to RAM; 13 points or ")
+    assert "more or larger pictures" in found.advice
+    assert verdict(run(network("ram", 0.60), network("ps-nogs", 0.62), tests=100_000)).advice == ""
+
+
+def test_race_is_told_where_the_test_scores_support_it():
+    ram = network("ram", 0.5, curve=(0.2, 0.4, 0.6))
+    (race,) = verdict(run(ram, network("ps-nogs", 0.6, curve=(0.5, 0.7, 0.8)))).races
+    assert race["sentence"] == (
+        "PS-NOGS reached RAM's final validation accuracy (60.0%) after 20 iterations; RAM took 30."
+    )
+    assert (race["iterations"], race["reference_iterations"]) == (20, 30)
+    for accuracy, curve in ((0.5, (0.5, 0.7, 0.8)), (0.6, (0.1, 0.2, 0.7)), (0.6, (0.1, None, 0.3))):
+        assert verdict(run(ram, network("ps-nogs", accuracy, curve=curve))).races == ()
+
+
+def test_attributes_are_named():
+    found = verdict(run(network("ram", 0.875, attribute="Pale_Skin", seen=0.0255)))
+    assert found.sentence == "With 2.5 % of the pixels RAM is right on 88 of 100 test pictures about Pale Skin."
+    two = verdict(run(network("ram", 0.8, attribute="Male"), network("ram", 0.9, attribute="Young"), random=0.9))
+    assert two.sentence == "With 21 % of the pixels RAM is right on 85 of 100 test pictures about 2 attributes."
+
+
+def test_run_without_networks_has_no_verdict():
+    assert verdict(run(random=0.5)) is None
