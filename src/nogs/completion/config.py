@@ -1,4 +1,4 @@
-"""The fields of completion by retrieval (algorithm 2)."""
+"""The fields of completion: what makes it, and by retrieval how (algorithm 2)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class CompletionConfig(BaseModel):
-    """Completion by retrieval; the defaults are the paper's for CelebA-HQ, with the release's values of v."""
+    """Completion of glimpses; the defaults are the paper's for CelebA-HQ, with the release's values of v."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
+    kind: Literal["retrieval", "corrected"] = "retrieval"
+    """What completes glimpses: images retrieved from the bank (the paper), or those moved by a Gaussian to agree with
+    the glimpses."""
     drawn: int = Field(1000, ge=1)
     """K1: bank images drawn from the proposal, whose pixels are compared exactly."""
     kept: int = Field(200, ge=1)

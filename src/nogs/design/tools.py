@@ -12,7 +12,7 @@ import torch
 
 from nogs.bank import Bank, load_bank
 from nogs.bank.bank import read_sources
-from nogs.completion import CompletionConfig, Retrieval
+from nogs.completion import CompletionConfig, make_completion
 from nogs.data import DataConfig, Task
 from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
@@ -70,7 +70,7 @@ class Files:
 
     def tools(self, posterior: Posterior, bank: Bank, *, device: torch.device) -> Tools:
         """Posterior and bank, joined."""
-        completion = Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed)
+        completion = make_completion(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed)
         return Tools(posterior, completion, device)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nogs.bank import load_bank
-from nogs.completion import CompletionConfig, Retrieval
+from nogs.completion import CompletionConfig, make_completion
 from nogs.data.task import Task
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
@@ -210,7 +210,7 @@ class Album:
             return None
         config = CompletionConfig.model_validate(run.recipe.get("completion", {}))
         seed = int(run.recipe.get("seed", 0))
-        completion = Retrieval(bank, config=config, glimpse=self.task.grid.glimpse, seed=seed)
+        completion = make_completion(bank, config=config, glimpse=self.task.grid.glimpse, seed=seed)
         return Tools(posterior, completion, device)
 
 

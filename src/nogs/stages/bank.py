@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nogs.bank import build_bank, load_bank
-from nogs.completion import Retrieval
+from nogs.completion import make_completion
 from nogs.completion.picture import completion_sheet
 from nogs.completion.quality import evaluate_completion, random_locations
 from nogs.data.task import Task
@@ -65,17 +65,17 @@ def evaluate(
 ) -> dict[str, Any]:
     """How good a bank's completions of held-out images are, with a picture of some; kept in the bank's folder."""
     opened = load_bank(folder, device=settings.device)
-    retrieval = Retrieval(opened, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
+    completion = make_completion(opened, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
     ids = task.splits[split][:images]
     if not ids:
         raise InputError(f"Task {task.name!r} has no images in the split {split!r}; choose another --split.")
     path = folder / "evaluation" / f"{split}.json"
     before: dict[str, Any] = read_json(path) if path.is_file() else {}
-    if before.get("completion") == retrieval.fingerprint and before["by_glimpses"][0]["images"] == len(ids):
+    if before.get("completion") == completion.fingerprint and before["by_glimpses"][0]["images"] == len(ids):
         return before
-    table = evaluate_completion(retrieval, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
+    table = evaluate_completion(completion, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
     pixels = random_locations(task, ids[:shown], recipe.glimpses - 1, seed=recipe.seed)
-    save_figure(completion_sheet(retrieval, task, ids[:shown], pixels), path.with_name("completions.png"))
-    found = {"split": split, "completion": retrieval.fingerprint, "by_glimpses": table, "bank": opened.about}
+    save_figure(completion_sheet(completion, task, ids[:shown], pixels), path.with_name("completions.png"))
+    found = {"split": split, "completion": completion.fingerprint, "by_glimpses": table, "bank": opened.about}
     write_json(path, {**found, "versions": versions(opened.device)})
     return found
