@@ -6,15 +6,42 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+Kind = Literal["retrieval", "corrected", "cgan", "flow"]
+LEARNED = ("cgan", "flow")
+"""Kinds that nogs bank build trains a network for."""
+
+
+class NetworkConfig(BaseModel):
+    """The network of a learned completion: a conditional GAN (pix2pix) or a flow."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    width: int = Field(64, ge=8)
+    """Channels of the U-Net's first level; twice and four times as many further in."""
+    iterations: int = Field(20_000, ge=1)
+    """Training steps."""
+    batch: int = Field(64, ge=1)
+    """Images a step."""
+    learning_rate: float = Field(2e-4, gt=0)
+    """AdamW's largest step size."""
+    seconds: float | None = Field(None, gt=0)
+    """Train for so many seconds at most; such a run can't be repeated to the bit."""
+    mask: bool = False
+    """cgan: say which pixels were observed in a channel of its own; the paper does not. A flow always does."""
+    l1: float = Field(100.0, ge=0)
+    """cgan: weight of the mean absolute error beside the adversarial loss."""
+    steps: int = Field(20, ge=1)
+    """flow: Heun steps from noise to a completion."""
+
 
 class CompletionConfig(BaseModel):
     """Completion of glimpses; the defaults are the paper's for CelebA-HQ, with the release's values of v."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
-    kind: Literal["retrieval", "corrected"] = "retrieval"
-    """What completes glimpses: images retrieved from the bank (the paper), or those moved by a Gaussian to agree with
-    the glimpses."""
+    kind: Kind = "retrieval"
+    """What completes glimpses: images retrieved from the bank (the paper); those, moved by a Gaussian to agree with the
+    glimpses; a conditional GAN; a flow conditioned on the glimpses."""
     drawn: int = Field(1000, ge=1)
     """K1: bank images drawn from the proposal, whose pixels are compared exactly."""
     kept: int = Field(200, ge=1)
@@ -43,6 +70,8 @@ class CompletionConfig(BaseModel):
     """How glimpses join: the product of their likelihoods; the release adds them up."""
     flipped_content: Literal["mirrored", "moved"] = "mirrored"
     """A flipped bank image in the proposal: mirrored; the release moves the patch and leaves its content as it was."""
+
+    network: NetworkConfig = NetworkConfig()
 
     @field_validator("temperatures")
     @classmethod

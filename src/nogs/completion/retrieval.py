@@ -19,8 +19,8 @@ from nogs.bank.bank import Bank
 from nogs.bank.store import ResidentImages
 from nogs.completion.config import CompletionConfig
 from nogs.completion.exact import log_likelihood, squared_distances
-from nogs.completion.proposal import CodeSpace, joined
 from nogs.completion.prior import pixels_of, prior, sources_of
+from nogs.completion.proposal import CodeSpace, joined
 from nogs.completion.protocol import Completions
 from nogs.completion.resampling import effective_size, resample
 from nogs.glimpse import cut

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nogs.bank import load_bank
-from nogs.completion import CompletionConfig, make_completion
+from nogs.completion import CompletionConfig, make_completion, weights_file
 from nogs.data.task import Task
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import objective
@@ -201,16 +201,20 @@ class Album:
             return None
         if run.bank["images"] > LARGEST_BANK:
             return None
-        device = pick_device(self.device)
+        device, config = pick_device(self.device), CompletionConfig.model_validate(run.recipe.get("completion", {}))
         try:
             posterior = load_posterior(run.posterior_file, task=self.task, device=device)
             bank = load_bank(run.folder / "bank", device=str(device), on_gpu=False)
+            completion = make_completion(
+                bank,
+                config=config,
+                glimpse=self.task.grid.glimpse,
+                seed=int(run.recipe.get("seed", 0)),
+                weights=weights_file(run.folder / "bank", config),
+            )
         except InputError as error:  # damaged, or of another grid
             self.problems.append(f"There are no completions and no walk-through of the design: {error}")
             return None
-        config = CompletionConfig.model_validate(run.recipe.get("completion", {}))
-        seed = int(run.recipe.get("seed", 0))
-        completion = make_completion(bank, config=config, glimpse=self.task.grid.glimpse, seed=seed)
         return Tools(posterior, completion, device)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nogs.bank import build_bank, load_bank
-from nogs.completion import make_completion
+from nogs.completion import make_completion, train_completion, weights_file
+from nogs.completion.config import LEARNED
 from nogs.completion.picture import completion_sheet
 from nogs.completion.quality import evaluate_completion, random_locations
 from nogs.data.task import Task
@@ -47,10 +48,29 @@ def build(experiment: Experiment) -> Path:
             f"  {about['images']:,} images of {config.generator}, {about['near_duplicates_left_out']} "
             f"near-duplicates of held-out ones left out ({about['seconds']:.0f} s)"
         )
+        if recipe.completion.kind in LEARNED:
+            _train(experiment, folder)
         found = evaluate(recipe, task, settings, folder=folder)
     sizes = " ".join(f"{row['effective_sample_size']:.0f}" for row in found["by_glimpses"])
     experiment.tell(f"  effective number of completions after 0, 1, ... glimpses: {sizes}")
     return folder
+
+
+def _train(experiment: Experiment, folder: Path) -> None:
+    """Train the network of a learned completion, beside the bank."""
+    recipe, kind = experiment.recipe, experiment.recipe.completion.kind
+    if not (folder / kind / "done.json").is_file():
+        fields = recipe.completion.network
+        limit = "" if fields.seconds is None else f", for {fields.seconds:g} s at most"
+        experiment.tell(f"  training the network of {kind}: {fields.iterations:,} steps{limit}")
+    train_completion(
+        experiment.task,
+        config=recipe.completion,
+        glimpses=recipe.glimpses,
+        folder=folder / kind,
+        rms=recipe.bank.duplicate_rms,
+        device=experiment.device,
+    )
 
 
 def evaluate(
@@ -65,7 +85,13 @@ def evaluate(
 ) -> dict[str, Any]:
     """How good a bank's completions of held-out images are, with a picture of some; kept in the bank's folder."""
     opened = load_bank(folder, device=settings.device)
-    completion = make_completion(opened, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
+    completion = make_completion(
+        opened,
+        config=recipe.completion,
+        glimpse=task.grid.glimpse,
+        seed=recipe.seed,
+        weights=weights_file(folder, recipe.completion),
+    )
     ids = task.splits[split][:images]
     if not ids:
         raise InputError(f"Task {task.name!r} has no images in the split {split!r}; choose another --split.")
