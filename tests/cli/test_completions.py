@@ -27,9 +27,10 @@ completion:
   kept: 4
   prior: 10
   network: {width: 8, iterations: 3, batch: 8, steps: 2}
+  hmc: {steps: 3, chains: 2, warmup: 1}
 design: {images: 2, batch: 64}
 """
-KINDS = ["retrieval", "corrected", "cgan", "flow"]
+KINDS = ["retrieval", "corrected", "cgan", "flow", "hmc"]
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +77,12 @@ def test_a_bank_without_the_network_is_a_sentence(place, tmp_path, capsys):
     more = ["--posterior", str(place / "maker.safetensors"), "--bank", str(tmp_path), "--unchecked"]
     assert main(["annotate", *flags(place, "cgan", out="none"), *more]) == 2
     assert "holds no trained network; run nogs bank build with --completion.kind cgan" in capsys.readouterr().err
+    assert main(["annotate", *flags(place, "hmc", out="none"), *more]) == 2
+    assert "needs a generator with a gradient (trained, stylegan, finegan), but" in capsys.readouterr().err
 
 
 def test_a_network_of_other_fields_is_a_sentence(place, capsys):
-    assert main(["bank", "build", *flags(place, "cgan"), "--completion.network.mask", "True"]) == 2
+    assert main(["bank", "build", *flags(place, "cgan"), "--completion.network.mask"]) == 2
     assert "network.mask = False, not True" in capsys.readouterr().err
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-Kind = Literal["retrieval", "corrected", "cgan", "flow"]
+Kind = Literal["retrieval", "corrected", "cgan", "flow", "hmc"]
 LEARNED = ("cgan", "flow")
 """Kinds that nogs bank build trains a network for."""
 
@@ -34,6 +34,25 @@ class NetworkConfig(BaseModel):
     """flow: Heun steps from noise to a completion."""
 
 
+class HMCConfig(BaseModel):
+    """Hamiltonian Monte Carlo in the latent space of the bank's generator; the defaults are the paper's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    steps: int = Field(200, ge=1)
+    """Leapfrog steps from one sample to the next."""
+    step_size: float = Field(0.05, gt=0)
+    """Their size; NUTS begins with it and adapts it."""
+    noise: float = Field(0.4, gt=0)
+    """Standard deviation of an observed pixel, normalised, around the generator's."""
+    chains: int = Field(4, ge=1)
+    """Chains for each image, from different draws of the prior; each gives its share of the completions."""
+    warmup: int = Field(10, ge=0)
+    """Samples at the start of each chain that are thrown away."""
+    nuts: bool = False
+    """The no-U-turn sampler, which chooses the number of steps itself."""
+
+
 class CompletionConfig(BaseModel):
     """Completion of glimpses; the defaults are the paper's for CelebA-HQ, with the release's values of v."""
 
@@ -41,7 +60,7 @@ class CompletionConfig(BaseModel):
 
     kind: Kind = "retrieval"
     """What completes glimpses: images retrieved from the bank (the paper); those, moved by a Gaussian to agree with the
-    glimpses; a conditional GAN; a flow conditioned on the glimpses."""
+    glimpses; a conditional GAN; a flow conditioned on the glimpses; HMC in the latent space of the bank's generator."""
     drawn: int = Field(1000, ge=1)
     """K1: bank images drawn from the proposal, whose pixels are compared exactly."""
     kept: int = Field(200, ge=1)
@@ -72,6 +91,7 @@ class CompletionConfig(BaseModel):
     """A flipped bank image in the proposal: mirrored; the release moves the patch and leaves its content as it was."""
 
     network: NetworkConfig = NetworkConfig()
+    hmc: HMCConfig = HMCConfig()
 
     @field_validator("temperatures")
     @classmethod

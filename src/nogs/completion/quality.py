@@ -27,6 +27,9 @@ WIDTHS = (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
 """Standard deviations (grey levels) of the Gaussian around each sample, of which the likeliest is taken."""
 
 
+_DIAGNOSTICS = {"acceptance", "rhat"}
+
+
 def random_locations(task: Task, ids: Sequence[str], number: int, *, seed: int) -> Int64[Tensor, "B T 2"]:
     """Different locations of the grid for each image, by its id."""
     chosen = [permutation(key(seed, "evaluation locations", id), len(task.grid))[:number] for id in ids]
@@ -109,6 +112,7 @@ def _judge(
         "likelihoods": [_log_likelihood(squares, numbers, weights, width) for width in WIDTHS],
         "diversity": math.sqrt(float(variance[hidden].mean())) if hidden.any() else math.nan,
         "error": math.sqrt(float((mean - target).square()[hidden].mean())) if hidden.any() else math.nan,
+        **{name: float(each[b]) for name, each in completions.diagnostics.items()},
     }
 
 
@@ -132,6 +136,7 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
         "log_likelihood_width": WIDTHS[best],
         "diversity": mean("diversity"),
         "error_of_mean": mean("error"),
+        **{name: mean(name) for name in sorted(found[0].keys() & _DIAGNOSTICS)},
     }
 
 

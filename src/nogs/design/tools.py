@@ -48,6 +48,7 @@ class Files:
     seed: int
     precision: str = "auto"
     device: str = "auto"
+    generator_path: Path | None = None  # of a bank whose generator completes, and was not trained with it
 
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
@@ -71,7 +72,7 @@ class Files:
     @property
     def weights(self) -> Path | None:
         """The file that the completion needs beside the bank, if it needs one."""
-        return weights_file(self.bank, self.completion)
+        return weights_file(self.bank, self.completion, generator_path=self.generator_path)
 
     def tools(self, posterior: Posterior, bank: Bank, *, device: torch.device, weights: Path | None) -> Tools:
         """Posterior and bank, joined; `weights` are the completion's."""

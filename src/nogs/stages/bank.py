@@ -11,7 +11,7 @@ from nogs.completion.config import LEARNED
 from nogs.completion.picture import completion_sheet
 from nogs.completion.quality import evaluate_completion, random_locations
 from nogs.data.task import Task
-from nogs.recipes import Recipe
+from nogs.recipes import Recipe, changed
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
@@ -50,7 +50,9 @@ def build(experiment: Experiment) -> Path:
         )
         if recipe.completion.kind in LEARNED:
             _train(experiment, folder)
-        found = evaluate(recipe, task, settings, folder=folder)
+        # a completion by HMC takes minutes: then the bank is judged by what is retrieved from it
+        quick = changed(recipe, {"completion.kind": "retrieval"}) if recipe.completion.kind == "hmc" else recipe
+        found = evaluate(quick, task, settings, folder=folder)
     sizes = " ".join(f"{row['effective_sample_size']:.0f}" for row in found["by_glimpses"])
     experiment.tell(f"  effective number of completions after 0, 1, ... glimpses: {sizes}")
     return folder
@@ -90,7 +92,7 @@ def evaluate(
         config=recipe.completion,
         glimpse=task.grid.glimpse,
         seed=recipe.seed,
-        weights=weights_file(folder, recipe.completion),
+        weights=weights_file(folder, recipe.completion, generator_path=settings.generator_path),
     )
     ids = task.splits[split][:images]
     if not ids:

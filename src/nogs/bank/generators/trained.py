@@ -98,16 +98,14 @@ class Trained:
         """Numbers of noise that an image is made from."""
         return self.flow.channels * math.prod(self.flow.side)
 
-    def decode(
-        self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"], *, steps: int | None = None
-    ) -> Float32[Tensor, "n 3 H W"]:
-        """Images in -1..1, as a function that can be differentiated: the noise flows to a latent map, which is decoded.
+    def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
+        """Images in -1..1, as a function of z that can be differentiated: it flows to a latent map, which is decoded.
 
         Nothing else is drawn, so that `keys` are not used.
         """
         x = z.reshape(len(z), self.flow.channels, *self.flow.side)
         with self.precision.active():
-            return self.autoencoder.decode(heun(self._velocity, x, steps=steps or self.steps) * self._scale, self.size)
+            return self.autoencoder.decode(heun(self._velocity, x, steps=self.steps) * self._scale, self.size)
 
     @torch.no_grad()
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
