@@ -92,3 +92,45 @@ def test_each_networks_training_is_noted_beside_the_bank(place):
         assert done["stage"] == kind
         assert done["iterations"] == 3
         assert set(done["files"]) == {"network.safetensors"}
+
+
+def test_compare_shows_all_kinds_on_the_same_glimpses(place, capsys):
+    pytest.importorskip("pyro")
+    command = ["bank", "compare", str(place / "tiny.yaml"), "--out", str(place / "run"), "--device", "cpu"]
+    command += ["--images", "2", "--shown", "1", "--sequences", "3"]
+    posteriors = {name: str(place / f"{name}.safetensors") for name in ("maker", "judge")}
+    assert main([*command, "--posterior", posteriors["maker"], "--judge", posteriors["judge"]]) == 0
+    out = capsys.readouterr().out
+    table = [line.split()[0] for line in out.splitlines()[2:7]]
+    assert table == KINDS
+    assert "hmc: acceptance" in out
+    found = read_json(place / "run" / "bank" / "evaluation" / "compare.json")
+    assert list(found["kinds"]) == KINDS
+    for rows in found["kinds"].values():
+        assert [row["observed"] for row in rows] == [0, 1, 2]
+        assert rows[0] == {**found["kinds"]["retrieval"][0], "seconds_per_image": rows[0]["seconds_per_image"]}
+        assert all(row["seconds_per_image"] > 0 for row in rows)
+    ways = found["sequences"]["ways"]
+    assert list(ways) == [*KINDS, "random"]
+    start = ways["retrieval"]["measures"]["entropy"]["mean"]
+    for kind in KINDS:  # before the first glimpse, and after the one that all have in common
+        assert ways[kind]["measures"]["entropy"]["mean"][:2] == start[:2]
+    picture = place / "run" / "bank" / "evaluation" / "compare.png"
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_compare_refuses_what_it_cannot_do(place, capsys):
+    command = ["bank", "compare", str(place / "tiny.yaml"), "--out", str(place / "run"), "--device", "cpu"]
+    maker = str(place / "maker.safetensors")
+    assert main([*command, "--posterior", maker, "--judge", maker]) == 2
+    assert "is the posterior that makes the sequences; give another --judge." in capsys.readouterr().err
+    (place / "run" / "bank" / "flow" / "done.json").rename(place / "aside.json")
+    try:
+        assert main([*command, "--kinds", "flow", "--images", "1", "--shown", "1"]) == 2
+        assert "flow holds no trained network; run nogs bank build" in capsys.readouterr().err
+        assert main([*command, "--images", "1", "--shown", "1", "--completion.hmc.steps", "1"]) == 0
+        told = capsys.readouterr()
+        assert "flow is left out" in told.err
+        assert "cgan" in told.out
+    finally:
+        (place / "aside.json").rename(place / "run" / "bank" / "flow" / "done.json")

@@ -12,7 +12,7 @@ import torch
 
 from nogs.bank import Bank, load_bank
 from nogs.bank.bank import read_sources
-from nogs.completion import CompletionConfig, make_completion, weights_file
+from nogs.completion import Completion, CompletionConfig, make_completion, weights_file
 from nogs.data import DataConfig, Task
 from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
@@ -76,10 +76,11 @@ class Files:
 
     def tools(self, posterior: Posterior, bank: Bank, *, device: torch.device, weights: Path | None) -> Tools:
         """Posterior and bank, joined; `weights` are the completion's."""
-        completion = make_completion(
-            bank, config=self.completion, glimpse=self.glimpse, seed=self.seed, weights=weights
-        )
-        return Tools(posterior, completion, device)
+        return Tools(posterior, self.open_completion(bank, weights=weights), device)
+
+    def open_completion(self, bank: Bank, *, weights: Path | None) -> Completion:
+        """The completion over this bank, with its own file."""
+        return make_completion(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed, weights=weights)
 
 
 def fits(bytes_: int, device: torch.device) -> bool:
