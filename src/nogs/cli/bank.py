@@ -1,4 +1,4 @@
-"""`nogs bank build`, `verify`, `evaluate` and `compare`: an image bank, whether it is whole, how good completions are."""
+"""`nogs bank build`, `verify`, `evaluate` and `compare`: make an image bank, check it, measure completions."""
 
 from __future__ import annotations
 
@@ -152,7 +152,8 @@ def compare(argv: list[str]) -> None:
     from nogs.stages.completions import compare_completions
 
     found, folder = compare_completions(
-        args.experiment(recipe, attribute=()),
+        # two flags here have the names of settings that mean something else
+        args.experiment(recipe, attribute=(), sequences=None),
         kinds=args.kinds,
         split=args.split,
         images=args.images,
@@ -186,11 +187,8 @@ def _sides(found: dict[str, Any]) -> str:
     if "sequences" in found:
         from nogs.design.scoring import text_table
 
-        lines += [
-            "",
-            f"{found['sequences']['images']} sequences with each kind",
-            text_table(found["sequences"]["ways"]),
-        ]
+        made = found["sequences"]
+        lines += ["", f"{made['images']} sequences with each kind", text_table(made["ways"])]
     return "\n".join(lines)
 
 
