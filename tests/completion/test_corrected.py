@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+import worlds
 from nogs.bank.bank import make_bank
 from nogs.bank.pca import fit_pca
 from nogs.bank.store import ResidentImages
@@ -119,3 +120,18 @@ def test_a_training_image_stays_known_when_it_is_moved(bank):
     plain = Retrieval(known, config=CONFIG, glimpse=4).complete(queries(), places(), ids=["a", "b"])
     assert torch.equal(found.sources, plain.sources)
     assert torch.equal(found.folds(4)[found.weights > 0], plain.folds(4)[plain.weights > 0])
+
+
+def test_components_that_hold_everything_leave_a_solvable_system():
+    """The exact world: 100 images of few directions, whose noise is only that of whole grey levels."""
+    world = worlds.pointer_world()
+    pixels = torch.from_numpy(world.images[np.random.default_rng(0).choice(162, 100)])
+    pca = fit_pca(ResidentImages(pixels), components=20, centre=(0.5,) * 3, scale=(0.25,) * 3)
+    config = CONFIG.model_copy(update={"flips": False, "temperatures": (2.0,)})
+    completion = Corrected(make_bank(pixels, pca=pca), config=config, glimpse=4)
+    places = torch.tensor([worlds.A, worlds.N])[None].expand(40, 2, 2)
+    images = torch.from_numpy(world.images[::4][:40])
+    found = completion.complete(images, places, ids=[str(n) for n in range(40)])
+    for b in range(40):
+        shown = found.images(b)
+        assert torch.equal(shown[:, :4, :4], images[b, :4, :4].expand(len(shown), -1, -1, -1))

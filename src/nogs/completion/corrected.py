@@ -42,8 +42,9 @@ class Gaussian:
         """What moves N images, given `difference` = y - x at the observed pixels; at those, all of it."""
         seen = self.root[:, observed]
         away = difference[:, observed]
-        # float64, which not every device has: the matrix is small and may be ill-conditioned
-        gram, target = (seen @ seen.T).to(self.home).double(), (seen @ away.T).to(self.home).double()
+        # float64, which not every device has: the noise may be smaller than the rounding of float32
+        precise = seen.to(self.home).double()
+        gram, target = precise @ precise.T, precise @ away.T.to(self.home).double()
         gram.diagonal().add_(self.noise)
         codes = torch.cholesky_solve(target, torch.linalg.cholesky(gram)).float().to(seen.device)
         out = codes.T @ self.root
