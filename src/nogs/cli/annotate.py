@@ -13,7 +13,7 @@ from nogs.cli.flags import parse_with_recipe
 class AnnotateArgs(StageArgs):
     """Arguments of `nogs annotate`."""
 
-    fields_shown = ("glimpses", "data.annotated", "completion.kind", "completion.kept", "design.search", "design.images")
+    fields_shown = ("glimpses", "data.annotated", "completion.kind", "completion.kept", "design.search")
     attribute: Attributes = ()
     bank: OptionalFolder = None
     """Folder of the image bank, or the run that holds it; by default RUN/bank."""
