@@ -86,6 +86,11 @@ def test_measures_agree_with_a_slow_computation():
     assert found["error"] == pytest.approx(np.sqrt(np.mean(error)))
     assert found["likelihoods"][-1] == pytest.approx(np.mean(likelihood))
     assert found["unique"] == 5
+    edges = []
+    for image in (truth.astype(float), *shown):
+        patches = [image[row : row + 4, column : column + 4] for row, column in judged.tolist()]
+        edges.append(np.mean([np.abs(np.diff(p, axis=0)).mean() + np.abs(np.diff(p, axis=1)).mean() for p in patches]))
+    assert found["sharpness"] == pytest.approx(np.dot(weights, edges[1:]) / edges[0])
     assert found["effective"] == pytest.approx(1 / 0.28)
 
 

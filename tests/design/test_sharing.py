@@ -1,6 +1,7 @@
 """Posterior and bank by way of a store: what a worker opens there answers as the files do."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 
 from nogs.bank import BankConfig, build_bank
 from nogs.bank.store import Shards
-from nogs.completion import CompletionConfig
+from nogs.completion import CompletionConfig, train_completion
+from nogs.completion.config import NetworkConfig
 from nogs.data import DataConfig, load_task
 from nogs.design.config import DesignConfig
 from nogs.design.sharing import Shared, StoredImages, share
@@ -128,3 +130,19 @@ def test_damaged_shard_is_not_shared(files):
     shard.write_bytes(shard.read_bytes()[:-3000] + bytes(3000))
     with pytest.raises(InputError, match="is damaged: image 69 has changed since the bank was built"):
         share(files, Kept())
+
+
+@pytest.mark.parametrize("kind", ["cgan", "flow"])
+def test_the_network_of_a_learned_completion_travels_along(files, kind):
+    task, store = load_task(DATA), Kept()
+    network = NetworkConfig(width=8, iterations=2, batch=4, steps=2)
+    config = CompletionConfig(kind=kind, kept=10, flips=False, network=network)
+    own = replace(files, completion=config)
+    folder = files.bank / kind
+    train_completion(task, config=config, glimpses=3, folder=folder, rms=0.0, device=torch.device("cpu"))
+    expected = answers(own(), task)
+    shared = share(own, store)
+    assert isinstance(shared, Shared)
+    shutil.rmtree(files.bank)
+    for here, there in zip(expected, answers(shared(), task), strict=True):
+        assert torch.equal(here, there)

@@ -158,6 +158,10 @@ def test_no_field_takes_a_number_that_is_none(value):
         ("base: digits\nbank: {count: 100000000000}", "bank.count must be at most 100000000, not 100000000000."),
         ("base: digits\ncompletion: {temperatures: [0]}", "completion.temperatures must be greater than 0, not 0."),
         ("base: digits\ncompletion: {temperatures: [-1]}", "completion.temperatures must be greater than 0, not -1."),
+        (
+            "base: digits\ncompletion: {temperatures: [.nan]}",
+            "completion.temperatures must be a finite number, not nan.",
+        ),
         ("base: digits\ndata: {count: 100000000000}", "data.count must be at most 10000000, not 100000000000."),
         (
             "base: folder\nbank: {generator: digits}",

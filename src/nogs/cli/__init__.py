@@ -37,6 +37,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "bank build": ("nogs.cli.bank:build", "make the image bank that glimpses are completed with"),
         "bank verify": ("nogs.cli.bank:verify", "check every file of a bank"),
         "bank evaluate": ("nogs.cli.bank:evaluate", "how good its completions are, and a picture of some"),
+        "bank compare": ("nogs.cli.bank:compare", "kinds of completion side by side, on the same glimpses"),
         "annotate": ("nogs.cli.annotate:annotate", "near-optimal glimpse sequences, by one or many workers"),
         "sequences score": ("nogs.cli.score:score", "what is known after each glimpse along sequences"),
         "sequences heuristic": ("nogs.cli.heuristic:heuristic", "how salient each location is, and sequences from it"),

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.args import Attributes, NameOrFile, OptionalFolder, Rare, StageArgs
+from nogs.cli.args import Attributes, NameOrFile, OptionalFolder, OptionalPath, Rare, StageArgs
 from nogs.cli.flags import parse_with_recipe
 
 
 class AnnotateArgs(StageArgs):
     """Arguments of `nogs annotate`."""
 
-    fields_shown = ("glimpses", "data.annotated", "completion.kept", "design.search", "design.images")
+    fields_shown = ("glimpses", "data.annotated", "completion.kind", "completion.kept", "design.search")
     attribute: Attributes = ()
     bank: OptionalFolder = None
     """Folder of the image bank, or the run that holds it; by default RUN/bank."""
@@ -30,6 +30,8 @@ class AnnotateArgs(StageArgs):
     """local: how many processes; by default one a GPU, or one a core where there is none."""
     address: Annotated[str, Rare] = "auto"
     """ray: the cluster's address, as HOST:PORT; auto finds the one that this machine is part of."""
+    generator_path: Annotated[OptionalPath, Rare] = None
+    """hmc: the file of the bank's generator, where it was not trained with the bank."""
 
 
 def annotate(argv: list[str]) -> None:

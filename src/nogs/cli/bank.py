@@ -1,10 +1,21 @@
-"""`nogs bank build`, `verify` and `evaluate`: make an image bank, check it, and see how good its completions are."""
+"""`nogs bank build`, `verify`, `evaluate` and `compare`: make an image bank, check it, measure completions."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from nogs.cli.args import Args, AsJson, Device, OptionalPath, RunFolder, StageArgs, TaskArgs
+from nogs.cli.args import (
+    Args,
+    AsJson,
+    Device,
+    NameOrFile,
+    OptionalFolder,
+    OptionalPath,
+    Rare,
+    RunFolder,
+    StageArgs,
+    TaskArgs,
+)
 from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 
@@ -37,6 +48,33 @@ class EvaluateArgs(TaskArgs):
     """How many of them the picture shows."""
     as_json: AsJson = False
     device: Device = "auto"
+
+
+class CompareArgs(StageArgs):
+    """Arguments of `nogs bank compare`."""
+
+    fields_shown = ("completion.kept", "completion.drawn", "completion.network.steps", "completion.hmc.steps")
+    kinds: tuple[Literal["retrieval", "corrected", "cgan", "flow", "hmc"], ...] = ()
+    """Kinds of completion; by default all that the bank has what they need for."""
+    split: Literal["validation", "annotate", "test"] = "validation"
+    """Images whose glimpses are completed."""
+    images: int = 32
+    """How many of them."""
+    shown: int = 3
+    """How many of them the figure shows."""
+    judge: NameOrFile = None
+    """A posterior that judges sequences made with each kind: a published one or a file; not the one that makes them."""
+    sequences: int = 32
+    """With --judge: sequences that are made with each kind."""
+    attribute: str | None = None
+    """With --judge: the attribute, for a task with attributes."""
+    posterior: NameOrFile = None
+    """With --judge: the posterior that makes them; by default the run's own, else the recipe's published one."""
+    bank: OptionalFolder = None
+    """Folder of the image bank, or the run that holds it; by default RUN/bank."""
+    generator_path: Annotated[OptionalPath, Rare] = None
+    """hmc: the file of the bank's generator, where it was not trained with the bank."""
+    as_json: AsJson = False
 
 
 def build(argv: list[str]) -> None:
@@ -99,6 +137,59 @@ def evaluate(argv: list[str]) -> None:
     )
     text = f"{_lines(found['by_glimpses'])}\n\npicture: {folder / 'evaluation' / 'completions.png'}"
     show(found, text, as_json=args.as_json)
+
+
+def compare(argv: list[str]) -> None:
+    """Measure kinds of completion on the same glimpses, and draw them side by side."""
+    args, recipe = parse_with_recipe(
+        CompareArgs,
+        argv,
+        prog="nogs bank compare",
+        description="Complete the same glimpses of held-out images by every kind of completion: a figure, seconds an "
+        "image, effective sample size, coverage, diversity, sharpness and log-likelihood of hidden patches; with "
+        "--judge also what a posterior knows along sequences made with each.",
+    )
+    from nogs.stages.completions import compare_completions
+
+    found, folder = compare_completions(
+        # two flags here have the names of settings that mean something else
+        args.experiment(recipe, attribute=(), sequences=None),
+        kinds=args.kinds,
+        split=args.split,
+        images=args.images,
+        shown=args.shown,
+        judge=args.judge,
+        sequences=args.sequences,
+        attribute=args.attribute,
+    )
+    text = f"{_sides(found)}\n\nnumbers: {folder / 'compare.json'}\nfigure: {folder / 'compare.png'}"
+    show(found, text, as_json=args.as_json)
+
+
+def _sides(found: dict[str, Any]) -> str:
+    """A row a kind: its measures after the last number of glimpses; then how its sequences were judged."""
+    rows = {kind: table[-1] for kind, table in found["kinds"].items()}
+    observed = next(iter(rows.values()))["observed"]
+    lines = [
+        f"after {observed} glimpses of {found['images']} images",
+        f"{'':<11}{'s/image':>9}{'ESS':>7}{'in 90 %':>9}{'diversity':>11}{'sharpness':>11}{'log-lik.':>10}{'error':>8}",
+    ]
+    for kind, row in rows.items():
+        lines.append(
+            f"{kind:<11}{row['seconds_per_image']:>9.3f}{row['effective_sample_size']:>7.1f}"
+            f"{row['coverage_of_central_90_percent']:>9.1%}{row['diversity']:>11.1f}{row['sharpness']:>11.2f}"
+            f"{row['log_likelihood_per_number']:>10.3f}{row['error_of_mean']:>8.1f}"
+        )
+    for kind, row in rows.items():
+        if "acceptance" in row:
+            rhat = "-" if row["rhat"] is None else f"{row['rhat']:.2f}"
+            lines.append(f"{kind}: acceptance {row['acceptance']:.1%}, R-hat {rhat}")
+    if "sequences" in found:
+        from nogs.design.scoring import text_table
+
+        made = found["sequences"]
+        lines += ["", f"{made['images']} sequences with each kind", text_table(made["ways"])]
+    return "\n".join(lines)
 
 
 def _lines(table: list[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""The fields of completion by retrieval (algorithm 2)."""
+"""The fields of completion: what makes it, and by retrieval how (algorithm 2)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,61 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+Kind = Literal["retrieval", "corrected", "cgan", "flow", "hmc"]
+LEARNED = ("cgan", "flow")
+"""Kinds that nogs bank build trains a network for."""
 
-class CompletionConfig(BaseModel):
-    """Completion by retrieval; the defaults are the paper's for CelebA-HQ, with the release's values of v."""
+
+class NetworkConfig(BaseModel):
+    """The network of a learned completion: a conditional GAN (pix2pix) or a flow."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
+    width: int = Field(64, ge=8)
+    """Channels of the U-Net's first level; twice and four times as many further in."""
+    iterations: int = Field(20_000, ge=1)
+    """Training steps."""
+    batch: int = Field(64, ge=1)
+    """Images a step."""
+    learning_rate: float = Field(2e-4, gt=0)
+    """AdamW's largest step size."""
+    seconds: float | None = Field(None, gt=0)
+    """Train for so many seconds at most; such a run can't be repeated to the bit."""
+    mask: bool = False
+    """cgan: say which pixels were observed in a channel of its own; the paper does not. A flow always does."""
+    l1: float = Field(100.0, ge=0)
+    """cgan: weight of the mean absolute error beside the adversarial loss."""
+    steps: int = Field(20, ge=1)
+    """flow: Heun steps from noise to a completion."""
+
+
+class HMCConfig(BaseModel):
+    """Hamiltonian Monte Carlo in the latent space of the bank's generator; the defaults are the paper's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    steps: int = Field(200, ge=1)
+    """Leapfrog steps from one sample to the next."""
+    step_size: float = Field(0.05, gt=0)
+    """Their size; NUTS begins with it and adapts it."""
+    noise: float = Field(0.4, gt=0)
+    """Standard deviation of an observed pixel, normalised, around the generator's."""
+    chains: int = Field(4, ge=1)
+    """Chains for each image, from different draws of the prior; each gives its share of the completions."""
+    warmup: int = Field(10, ge=0)
+    """Samples at the start of each chain that are thrown away."""
+    nuts: bool = False
+    """The no-U-turn sampler, which chooses the number of steps itself."""
+
+
+class CompletionConfig(BaseModel):
+    """Completion of glimpses; the defaults are the paper's for CelebA-HQ, with the release's values of v."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    kind: Kind = "retrieval"
+    """What completes glimpses: images retrieved from the bank (the paper); those, moved by a Gaussian to agree with the
+    glimpses; a conditional GAN; a flow conditioned on the glimpses; HMC in the latent space of the bank's generator."""
     drawn: int = Field(1000, ge=1)
     """K1: bank images drawn from the proposal, whose pixels are compared exactly."""
     kept: int = Field(200, ge=1)
@@ -40,6 +89,9 @@ class CompletionConfig(BaseModel):
     """How glimpses join: the product of their likelihoods; the release adds them up."""
     flipped_content: Literal["mirrored", "moved"] = "mirrored"
     """A flipped bank image in the proposal: mirrored; the release moves the patch and leaves its content as it was."""
+
+    network: NetworkConfig = NetworkConfig()
+    hmc: HMCConfig = HMCConfig()
 
     @field_validator("temperatures")
     @classmethod

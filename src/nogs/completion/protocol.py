@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -31,6 +31,8 @@ class Completions:
     temperature: Float[Tensor, " B"]  # v of the proposal; NaN where there is none
     # index of the shown training image in `source_rows`, -1 where there is none; None where nothing is known
     sources: Int64[Tensor, "B N"] | None = None
+    # what else a sampler says about its work for each image, such as the share of its steps that it accepted
+    diagnostics: Mapping[str, Float[Tensor, " B"]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.index)

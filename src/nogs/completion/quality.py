@@ -1,12 +1,14 @@
 """How good completions are, for any `Completion`: by number of glimpses, on patches that were not seen.
 
 Effective sample size; coverage, how often a hidden pixel's true value lies in the samples' range; log-likelihood of
-hidden patches under the samples; and diversity, how much the samples differ where nothing was seen.
+hidden patches under the samples; diversity, how much the samples differ where nothing was seen; sharpness, how much
+neighbouring pixels of a sample differ, against the true image's; and the time that an image takes.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +27,9 @@ __all__ = ["evaluate_completion", "random_locations"]
 
 WIDTHS = (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
 """Standard deviations (grey levels) of the Gaussian around each sample, of which the likeliest is taken."""
+
+
+_DIAGNOSTICS = {"acceptance", "rhat"}
 
 
 def random_locations(task: Task, ids: Sequence[str], number: int, *, seed: int) -> Int64[Tensor, "B T 2"]:
@@ -55,16 +60,21 @@ def evaluate_completion(
     with progress.track("evaluating completions", total=glimpses * len(ids), unit="images") as bar:
         for observed in range(glimpses):
             found: list[dict[str, Any]] = []
+            seconds = 0.0
             for first in range(0, len(ids), batch):
                 part = slice(first, min(first + batch, len(ids)))
                 images = torch.from_numpy(np.array(task.images[rows[part]]))
+                began = time.monotonic()
                 completions = completion.complete(images, seen[part, :observed], ids=ids[part])
+                if completions.pool.device.type == "cuda":
+                    torch.cuda.synchronize(completions.pool.device)
+                seconds += time.monotonic() - began
                 found += [
                     _judge(completions, b, images[b], seen[first + b, :observed], judged[first + b], task.grid.glimpse)
                     for b in range(len(images))
                 ]
                 bar.advance(len(images))
-            out.append({"observed": observed, **_summary(found)})
+            out.append({"observed": observed, **_summary(found), "seconds_per_image": round(seconds / len(ids), 5)})
     return out
 
 
@@ -108,7 +118,9 @@ def _judge(
         "central": _share((upto >= 0.05 - 1e-6) & (below < 0.95 - 1e-6), hidden),
         "likelihoods": [_log_likelihood(squares, numbers, weights, width) for width in WIDTHS],
         "diversity": math.sqrt(float(variance[hidden].mean())) if hidden.any() else math.nan,
+        "sharpness": _sharpness(values, target, w),
         "error": math.sqrt(float((mean - target).square()[hidden].mean())) if hidden.any() else math.nan,
+        **{name: float(each[b]) for name, each in completions.diagnostics.items()},
     }
 
 
@@ -131,8 +143,20 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
         "log_likelihood_per_number": round(float(likelihoods[best]), 5),
         "log_likelihood_width": WIDTHS[best],
         "diversity": mean("diversity"),
+        "sharpness": mean("sharpness"),
         "error_of_mean": mean("error"),
+        **{name: mean(name) for name in sorted(found[0].keys() & _DIAGNOSTICS)},
     }
+
+
+def _sharpness(samples: Tensor, truth: Tensor, weights: Tensor) -> float:
+    """Mean absolute difference of neighbouring pixels in the samples' patches, over that in the true ones."""
+
+    def edges(patches: Tensor) -> Tensor:
+        return patches.diff(dim=-3).abs().mean((-4, -3, -2, -1)) + patches.diff(dim=-2).abs().mean((-4, -3, -2, -1))
+
+    true = float(edges(truth))
+    return float(torch.einsum("n,n->", weights, edges(samples))) / true if true else math.nan
 
 
 def _share(inside: Tensor, hidden: Tensor) -> float:

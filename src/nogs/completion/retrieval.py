@@ -19,13 +19,14 @@ from nogs.bank.bank import Bank
 from nogs.bank.store import ResidentImages
 from nogs.completion.config import CompletionConfig
 from nogs.completion.exact import log_likelihood, squared_distances
+from nogs.completion.prior import pixels_of, prior, sources_of
 from nogs.completion.proposal import CodeSpace, joined
 from nogs.completion.protocol import Completions
 from nogs.completion.resampling import effective_size, resample
 from nogs.glimpse import cut
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
-from nogs.runtime.streams import bits, key, permutation
+from nogs.runtime.streams import key
 
 __all__ = ["Retrieval"]
 
@@ -80,7 +81,7 @@ class Retrieval:
             )
         observed = pixels.shape[1]
         if observed == 0:
-            return self._prior(len(images))
+            return prior(self.bank, len(images), config=self.config, seed=self.seed)
         images, pixels = images.to(self.bank.device), pixels.cpu()
         glimpses = cut(images, pixels.to(images.device), glimpse=self.glimpse)
         query = self.query(images, pixels)
@@ -149,7 +150,7 @@ class Retrieval:
         self, drawn: _Drawn, glimpses: Tensor, pixels: list[tuple[int, int]], *, id: str
     ) -> tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]:
         """The rest of SampleImages: exact weights of the draws, and K2 draws from those."""
-        pool, index = self._pixels(drawn.rows)
+        pool, index = pixels_of(self.bank, drawn.rows)
         shifts, scale = self.config.exact_shifts, self.bank.pca.scale
         distances = [
             squared_distances(pool, index, drawn.flipped, glimpse=glimpse, pixel=pixel, shifts=shifts, scale=scale)
@@ -173,14 +174,6 @@ class Retrieval:
         sizes = effective_size(weights)
         enough = sizes >= self.config.least_effective
         return weights[torch.where(enough.any(), enough.long().argmax(), sizes.argmax())]
-
-    def _pixels(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Images of the bank and where these rows are among them: the bank itself if it is resident."""
-        images = self.bank.images
-        if isinstance(images, ResidentImages):
-            return images.pixels, rows
-        unique, index = torch.unique(rows, return_inverse=True)
-        return images.read(unique.cpu().numpy()).to(self.bank.device), index
 
     def _join(self, parts: list[tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]]) -> Completions:
         number, device = self.config.kept, self.bank.device
@@ -211,31 +204,5 @@ class Retrieval:
             torch.tensor([part[5] for part in parts], device=device),
             torch.tensor([part[0].effective for part in parts], device=device),
             torch.tensor([part[0].temperature for part in parts], device=device),
-            self._sources(rows),
-        )
-
-    def _sources(self, rows: Tensor) -> Tensor | None:
-        """Sources of these rows of the bank; -1 where an entry is not used."""
-        known = self.bank.sources
-        return None if known is None else torch.where(rows >= 0, known[rows.clamp(min=0)], -1)
-
-    def _prior(self, number: int) -> Completions:
-        """t = 1: different images of the bank, the same for every image of a task, since nothing was seen."""
-        kept, device = min(self.config.prior, len(self.bank)), self.bank.device
-        stream = key(self.seed, "completion/prior")
-        rows = permutation(stream, len(self.bank))[:kept].sort().values.to(device)
-        mirrored = (bits(key(self.seed, "completion/prior flips"), rows) & 1).bool() & self.config.flips
-        pool, index = self._pixels(rows)
-        shape = (number, kept)
-        nothing = torch.full((number,), torch.nan, device=device)
-        return Completions(
-            pool,
-            index.expand(shape),
-            mirrored.expand(shape),
-            torch.full(shape, 1 / kept, device=device),
-            rows.expand(shape),
-            torch.full((number,), float(kept), device=device),
-            nothing,
-            nothing,
-            self._sources(rows.expand(shape)),
+            sources_of(self.bank, rows),
         )

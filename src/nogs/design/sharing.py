@@ -78,6 +78,7 @@ class Contents:
     images: list[Callable[[], UInt8[np.ndarray, "n H W 3"]]]
     about: dict[str, Any]
     sources: Int64[np.ndarray, " N"] | None
+    weights: tuple[str, UInt8[np.ndarray, " bytes"]] | None  # name and content of the completion's own file
 
 
 @dataclass(frozen=True)
@@ -90,24 +91,27 @@ class Shared:
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
         device, found = worker_device(self.files.device), self.contents()
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "posterior.safetensors"
-            write_bytes(path, found.posterior.tobytes())
-            posterior = self.files.open_posterior(path, device=device)
         images: Images = StoredImages([part() for part in found.images])
         if fits(len(images) * images.size[0] * images.size[1] * 3, device):
             images = resident(images, device=device)
         pca = PCA(**{name: _own(value) for name, value in found.pca.items()}).to(device)
         sources = None if found.sources is None else _own(found.sources).to(device)
         bank = Bank(images, pca, on_device(_own(found.codes), device), found.about, sources)
-        return self.files.tools(posterior, bank, device=device)
+        with TemporaryDirectory() as folder:
+            posterior_file, weights = Path(folder) / "posterior.safetensors", None
+            write_bytes(posterior_file, found.posterior.tobytes())
+            posterior = self.files.open_posterior(posterior_file, device=device)
+            if found.weights is not None:
+                weights = Path(folder) / found.weights[0]
+                write_bytes(weights, found.weights[1].tobytes())
+            return self.files.tools(posterior, bank, device=device, weights=weights)
 
 
 def share(files: Files, store: Store) -> Files | Shared:
     """Put posterior and bank into the store; where they don't fit, the files stay, and every node must see them."""
     count = read_json(files.bank / "done.json")["images"]
-    file = find_posterior(files.posterior)
-    needed = count * files.task.image_size**2 * 3 + file.stat().st_size
+    file, own = find_posterior(files.posterior), files.weights
+    needed = count * files.task.image_size**2 * 3 + sum(path.stat().st_size for path in (file, own) if path)
     if needed > store.room():
         progress.say(
             f"posterior and bank ({_gib(needed)}) don't fit the object store of every node ({_gib(store.room())}): "
@@ -124,7 +128,8 @@ def share(files: Files, store: Store) -> Files | Shared:
     pca = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in vars(bank.pca).items()}
     posterior, codes = np.fromfile(file, np.uint8), bank.codes.half().numpy()
     sources = None if bank.sources is None else bank.sources.numpy()
-    return Shared(files, store.share(Contents(posterior, pca, codes, parts, bank.about, sources)))
+    weights = None if own is None else (own.name, np.fromfile(own, np.uint8))
+    return Shared(files, store.share(Contents(posterior, pca, codes, parts, bank.about, sources, weights)))
 
 
 def _own(value: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from nogs.bank import Bank, load_bank
 from nogs.bank.bank import read_sources
-from nogs.completion import CompletionConfig, Retrieval
+from nogs.completion import Completion, CompletionConfig, make_completion, weights_file
 from nogs.data import DataConfig, Task
 from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
@@ -48,6 +48,7 @@ class Files:
     seed: int
     precision: str = "auto"
     device: str = "auto"
+    generator_path: Path | None = None  # of a bank whose generator completes, and was not trained with it
 
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
@@ -56,7 +57,7 @@ class Files:
         check_sources(posterior, bank=self.bank)
         bytes_ = read_json(self.bank / "done.json")["images"] * self.task.image_size**2 * 3
         bank = load_bank(self.bank, device=str(device), on_gpu=fits(bytes_, device))
-        return self.tools(posterior, bank, device=device)
+        return self.tools(posterior, bank, device=device, weights=self.weights)
 
     def open_posterior(self, path: str | Path, *, device: torch.device) -> NetworkPosterior | CrossFitted:
         """A posterior's file, as this annotation uses it."""
@@ -68,10 +69,18 @@ class Files:
             compiled=self.design.compile,
         )
 
-    def tools(self, posterior: Posterior, bank: Bank, *, device: torch.device) -> Tools:
-        """Posterior and bank, joined."""
-        completion = Retrieval(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed)
-        return Tools(posterior, completion, device)
+    @property
+    def weights(self) -> Path | None:
+        """The file that the completion needs beside the bank, if it needs one."""
+        return weights_file(self.bank, self.completion, generator_path=self.generator_path)
+
+    def tools(self, posterior: Posterior, bank: Bank, *, device: torch.device, weights: Path | None) -> Tools:
+        """Posterior and bank, joined; `weights` are the completion's."""
+        return Tools(posterior, self.open_completion(bank, weights=weights), device)
+
+    def open_completion(self, bank: Bank, *, weights: Path | None) -> Completion:
+        """The completion over this bank, with its own file."""
+        return make_completion(bank, config=self.completion, glimpse=self.glimpse, seed=self.seed, weights=weights)
 
 
 def fits(bytes_: int, device: torch.device) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nogs.bank import load_bank
-from nogs.completion import CompletionConfig, Retrieval
+from nogs.completion import CompletionConfig, make_completion, weights_file
 from nogs.data.task import Task
 from nogs.design.steps import Tools
 from nogs.posterior.store import load_posterior
@@ -21,12 +21,17 @@ def open_tools(run: Run, task: Task | None, *, device: str = "auto") -> tuple[To
     """Posterior and bank of a run, where both are here, small enough to open, and of this task; or what is wrong."""
     if task is None or run.bank is None or not run.posterior_file.is_file() or run.bank["images"] > LARGEST_BANK:
         return None, ""
-    where = pick_device(device)
+    where, config = pick_device(device), CompletionConfig.model_validate(run.recipe.get("completion", {}))
     try:
         posterior = load_posterior(run.posterior_file, task=task, device=where)
         bank = load_bank(run.folder / "bank", device=str(where), on_gpu=False)
+        completion = make_completion(
+            bank,
+            config=config,
+            glimpse=task.grid.glimpse,
+            seed=int(run.recipe.get("seed", 0)),
+            weights=weights_file(run.folder / "bank", config),
+        )
     except InputError as error:  # damaged, or of another grid
         return None, f"There are no completions and no walk-through of the design: {error}"
-    config = CompletionConfig.model_validate(run.recipe.get("completion", {}))
-    completion = Retrieval(bank, config=config, glimpse=task.grid.glimpse, seed=int(run.recipe.get("seed", 0)))
     return Tools(posterior, completion, where), ""

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from nogs.bank import build_bank, load_bank
-from nogs.completion import Retrieval
+from nogs.completion import make_completion, train_completion, weights_file
+from nogs.completion.config import LEARNED
 from nogs.completion.picture import completion_sheet
 from nogs.completion.quality import evaluate_completion, random_locations
 from nogs.data.task import Task
-from nogs.recipes import Recipe
+from nogs.recipes import Recipe, changed
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
@@ -49,10 +50,31 @@ def build(experiment: Experiment) -> Path:
             f"  {about['images']:,} images of {config.generator}, {about['near_duplicates_left_out']} "
             f"near-duplicates of held-out ones left out ({about['seconds']:.0f} s)"
         )
-        found = evaluate(recipe, task, settings, folder=folder)
+        if recipe.completion.kind in LEARNED:
+            _train(experiment, folder)
+        # a completion by HMC takes minutes: then the bank is judged by what is retrieved from it
+        quick = changed(recipe, {"completion.kind": "retrieval"}) if recipe.completion.kind == "hmc" else recipe
+        found = evaluate(quick, task, settings, folder=folder)
     sizes = " ".join(f"{row['effective_sample_size']:.0f}" for row in found["by_glimpses"])
     experiment.tell(f"  effective number of completions after 0, 1, ... glimpses: {sizes}")
     return folder
+
+
+def _train(experiment: Experiment, folder: Path) -> None:
+    """Train the network of a learned completion, beside the bank."""
+    recipe, kind = experiment.recipe, experiment.recipe.completion.kind
+    if not (folder / kind / "done.json").is_file():
+        fields = recipe.completion.network
+        limit = "" if fields.seconds is None else f", for {fields.seconds:g} s at most"
+        experiment.tell(f"  training the network of {kind}: {fields.iterations:,} steps{limit}")
+    train_completion(
+        experiment.task,
+        config=recipe.completion,
+        glimpses=recipe.glimpses,
+        folder=folder / kind,
+        rms=recipe.bank.duplicate_rms,
+        device=experiment.device,
+    )
 
 
 def evaluate(
@@ -67,17 +89,23 @@ def evaluate(
 ) -> dict[str, Any]:
     """How good a bank's completions of held-out images are, with a picture of some; kept in the bank's folder."""
     opened = load_bank(folder, device=settings.device)
-    retrieval = Retrieval(opened, config=recipe.completion, glimpse=task.grid.glimpse, seed=recipe.seed)
+    completion = make_completion(
+        opened,
+        config=recipe.completion,
+        glimpse=task.grid.glimpse,
+        seed=recipe.seed,
+        weights=weights_file(folder, recipe.completion, generator_path=settings.generator_path),
+    )
     ids = task.splits[split][:images]
     if not ids:
         raise InputError(f"Task {task.title!r} has no images in the split {split!r}; choose another --split.")
     path = folder / "evaluation" / f"{split}.json"
     before: dict[str, Any] = read_json(path) if path.is_file() else {}
-    if before.get("completion") == retrieval.fingerprint and before["by_glimpses"][0]["images"] == len(ids):
+    if before.get("completion") == completion.fingerprint and before["by_glimpses"][0]["images"] == len(ids):
         return before
-    table = evaluate_completion(retrieval, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
+    table = evaluate_completion(completion, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
     pixels = random_locations(task, ids[:shown], recipe.glimpses - 1, seed=recipe.seed)
-    save_figure(completion_sheet(retrieval, task, ids[:shown], pixels), path.with_name("completions.png"))
-    found = {"split": split, "completion": retrieval.fingerprint, "by_glimpses": table, "bank": opened.about}
+    save_figure(completion_sheet(completion, task, ids[:shown], pixels), path.with_name("completions.png"))
+    found = {"split": split, "completion": completion.fingerprint, "by_glimpses": table, "bank": opened.about}
     write_json(path, {**found, "versions": versions(opened.device)})
     return found

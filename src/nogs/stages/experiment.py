@@ -115,6 +115,7 @@ class Experiment:
             seed=recipe.seed,
             precision=recipe.posterior.precision,
             device=device or settings.device,
+            generator_path=settings.generator_path,
         )
 
     def threads(self, *, small: bool) -> AbstractContextManager[None]:

@@ -45,6 +45,8 @@ def annotate(experiment: Experiment) -> list[Path]:
     executor, device = _executor(experiment, len(ids))
     about_bank, digest = read_json(bank / "done.json"), file_digest(find_posterior(source))
     files = experiment.files(source, bank, device=None if isinstance(executor, LocalExecutor) else device)
+    weights = files.weights
+    made_by = {} if weights is None else {"completion_digest": file_digest(weights)}
     parts = {name: getattr(recipe, name).model_dump(mode="json") for name in ("completion", "design")}
     made_with = {"posterior_identity": identity(source), "bank": about_bank["fingerprint"]}
     job = partial(
@@ -54,7 +56,7 @@ def annotate(experiment: Experiment) -> list[Path]:
         inputs=(
             digest,
             about_bank["fingerprint"],
-            fingerprint(recipe.completion),
+            fingerprint(recipe.completion, *made_by.values()),
             recipe.posterior.precision,
         ),
         config=recipe.design,
@@ -65,6 +67,7 @@ def annotate(experiment: Experiment) -> list[Path]:
             "posterior": name_of(source),
             "posterior_digest": digest,
             **made_with,
+            **made_by,
             **parts,
             "seed": recipe.seed,
             "nogs": __version__,
@@ -74,6 +77,7 @@ def annotate(experiment: Experiment) -> list[Path]:
     home = experiment.folder / "sequences"
     folders = {attribute: home / (attribute or "") for attribute in attributes}
     inputs = {"from the posterior": made_with["posterior_identity"], "from the bank": made_with["bank"]}
+    inputs |= {f"from {recipe.completion.kind}": digest for digest in made_by.values()}
     if not settings.redo:  # else what differs is moved aside
         for attribute, folder in folders.items():
             job(folder=folder, attribute=attribute, open_tools=files, check=True)

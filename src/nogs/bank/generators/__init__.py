@@ -11,14 +11,17 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
-from nogs.bank.config import BankConfig
+from nogs.bank.config import BankConfig, GeneratorName
 from nogs.data.task import Task
 from nogs.runtime.errors import InputError
 
-__all__ = ["Generator", "make_generator"]
+__all__ = ["DIFFERENTIABLE", "Differentiable", "Generator", "make_differentiable", "make_generator"]
+
+DIFFERENTIABLE: tuple[GeneratorName, ...] = ("trained", "stylegan", "finegan")
+"""Generators whose images are functions of a Gaussian latent with a gradient."""
 
 _NEEDS = {
     "stylegan": "its public weights",
@@ -48,6 +51,36 @@ class Generator(Protocol):
 
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
         """The images of these numbers."""
+
+
+@runtime_checkable
+class Differentiable(Generator, Protocol):
+    """A source whose images are functions, with a gradient, of a latent that is Gaussian a priori."""
+
+    @property
+    def latent(self) -> int:
+        """Numbers of the latent."""
+
+    def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
+        """Images in -1..1; whatever else they depend on (noise, a discrete code) is drawn by the streams `keys`."""
+
+
+def make_differentiable(
+    name: str, path: Path, *, image_size: int, device: torch.device | str = "cpu"
+) -> Differentiable:
+    """One of the `DIFFERENTIABLE` generators, from its file."""
+    device = torch.device(device)
+    if name == "stylegan":
+        from nogs.bank.generators.stylegan import StyleGAN
+
+        return StyleGAN.load(path, image_size=image_size, device=device)
+    if name == "finegan":
+        from nogs.bank.generators.finegan import FineGAN
+
+        return FineGAN.load(path, image_size=image_size, device=device)
+    from nogs.bank.generators.trained import Trained
+
+    return Trained.load(path, device=device)
 
 
 def make_generator(
@@ -80,14 +113,8 @@ def make_generator(
             from nogs.bank.generators.pictures import Folder
 
             return Folder(path, image_size=size)
-        case "stylegan":
-            from nogs.bank.generators.stylegan import StyleGAN
-
-            return StyleGAN.load(path, image_size=size, device=device)
-        case "finegan":
-            from nogs.bank.generators.finegan import FineGAN
-
-            return FineGAN.load(path, image_size=size, device=device)
+        case "stylegan" | "finegan":
+            return make_differentiable(config.generator, path, image_size=size, device=device)
         case "exported":
             from nogs.bank.generators.exported import Exported
 

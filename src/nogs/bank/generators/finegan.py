@@ -10,7 +10,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nogs.bank.generators.noise import image_keys, normal, to_pictures
+from nogs.bank.generators.noise import as_pictures, image_keys, normal, resized
 from nogs.bank.generators.weights import fill, read_weights
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.streams import bits
@@ -123,6 +123,7 @@ class FineGAN:
     """FineGAN as a generator of bank images: a random z and one of 200 fine classes for each."""
 
     count = None
+    latent = LATENT
 
     def __init__(self, network: FineGANNetwork, *, image_size: int, device: torch.device, mark: str) -> None:
         self.network = network.eval().requires_grad_(False).to(device)
@@ -145,5 +146,9 @@ class FineGAN:
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
         """The images of these numbers."""
         keys = image_keys(numbers, seed=seed, purpose="finegan", device=self.device)
+        return as_pictures(self.decode(normal(keys, LATENT), keys))
+
+    def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
+        """Images in -1..1, as a function of z that can be differentiated; `keys` name each one's fine class."""
         fine = (bits(keys, torch.full_like(keys, 1 << 40)) & (2**40 - 1)) % CLASSES
-        return to_pictures(self.network(normal(keys, LATENT), fine), self.size[0])
+        return resized(self.network(z, fine).float(), self.size[0])

@@ -1,4 +1,4 @@
-"""Gaussian noise by name, and the way from a network's output to uint8 pictures: shared by all generative networks."""
+"""Gaussian noise by name, and the way between uint8 pictures and a network's numbers: shared by generative networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nogs.runtime.streams import bits, key, uniform
 
-__all__ = ["image_keys", "normal", "to_pictures"]
+__all__ = ["as_pictures", "image_keys", "normal", "resized", "to_pictures", "to_values"]
 
 
 def image_keys(
@@ -31,9 +31,23 @@ def normal(keys: Int64[Tensor, " n"], count: int, *, start: int = 0) -> Float32[
 
 def to_pictures(values: Float[Tensor, "n 3 H W"], size: int) -> UInt8[Tensor, "n size size 3"]:
     """Values in -1..1, clamped, as pictures of `size` px."""
-    values = values.float()
-    if values.shape[-2:] != (size, size):
-        values = torch.nn.functional.interpolate(
-            values, size=(size, size), mode="bilinear", antialias=True, align_corners=False
-        )
-    return ((values.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+    return as_pictures(resized(values.float(), size))
+
+
+def resized(values: Float32[Tensor, "n 3 H W"], size: int) -> Float32[Tensor, "n 3 size size"]:
+    """Values of pictures of `size` px."""
+    if values.shape[-2:] == (size, size):
+        return values
+    return torch.nn.functional.interpolate(
+        values, size=(size, size), mode="bilinear", antialias=True, align_corners=False
+    )
+
+
+def as_pictures(values: Float[Tensor, "n 3 H W"]) -> UInt8[Tensor, "n H W 3"]:
+    """Values in -1..1, clamped, as pictures."""
+    return ((values.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def to_values(images: UInt8[Tensor, "n H W 3"]) -> Float32[Tensor, "n 3 H W"]:
+    """Pictures as values in -1..1."""
+    return images.permute(0, 3, 1, 2).float() / 127.5 - 1

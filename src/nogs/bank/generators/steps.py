@@ -1,4 +1,4 @@
-"""Steps of the training of a bank's own generator, on a GPU as a captured graph, and the state to go on from."""
+"""Steps of the training of a generative network, on a GPU as a captured graph, and the state to go on from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 import torch
 from pydantic import Field
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
-from nogs.runtime.headers import Header
+from nogs.runtime.headers import Header, Name
 from nogs.runtime.rates import adam_state, falling, set_rate
 from nogs.runtime.state import read_state, restore, save_state, state_of
 
@@ -28,7 +27,7 @@ _SAVED = 60.0  # seconds between two saved states, or more where saving is slow
 class _Counters(Header):
     """What a state holds besides tensors."""
 
-    stage: Literal["autoencoder", "flow"]
+    stage: Name
     iteration: int = Field(ge=0)
     seconds: float = Field(ge=0)
     error: float
@@ -38,9 +37,9 @@ class _Counters(Header):
 class Done:
     """How far a training is, in a file to go on from: the stage, its iterations, the time, and tensors by name."""
 
-    def __init__(self, path: Path | None, *, mark: str) -> None:
+    def __init__(self, path: Path | None, *, first: str, mark: str) -> None:
         self.path, self.mark = path, mark
-        self.stage: str = "autoencoder"
+        self.stage = first
         self.iteration = 0
         self.error, self.before = 0.0, 0.0
         """The autoencoder's error, and the seconds that it took, once it is trained."""
@@ -113,6 +112,7 @@ class Work:
         batch: int,
         seed: int,
         averaged: bool,
+        betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:
         self.network, self.loss, self.title, self.of, self.batch, self.seed = network, loss, title, of, batch, seed
         self.key = streams.key(seed, f"{title} batches")
@@ -122,7 +122,12 @@ class Work:
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)
         """The iteration, as the device counts it."""
         self.optimizer = torch.optim.AdamW(
-            network.parameters(), lr=self.rate, weight_decay=0.01, fused=True, capturable=self.device.type == "cuda"
+            network.parameters(),
+            lr=self.rate,
+            betas=betas,
+            weight_decay=0.01,
+            fused=True,
+            capturable=self.device.type == "cuda",
         )
         for parameter in network.parameters():
             self.optimizer.state[parameter] = adam_state(parameter)

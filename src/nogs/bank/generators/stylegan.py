@@ -11,7 +11,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nogs.bank.generators.noise import image_keys, normal, to_pictures
+from nogs.bank.generators.noise import as_pictures, image_keys, normal, resized
 from nogs.bank.generators.weights import fill, read_weights
 from nogs.runtime.fingerprint import fingerprint
 
@@ -160,6 +160,7 @@ class StyleGAN:
     """StyleGAN as a generator of bank images, without truncation, resized to the task's size."""
 
     count = None
+    latent = LATENT
 
     def __init__(self, network: StyleGANNetwork, *, image_size: int, device: torch.device, mark: str) -> None:
         self.network = network.eval().requires_grad_(False).to(device)
@@ -182,4 +183,8 @@ class StyleGAN:
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
         """The images of these numbers."""
         keys = image_keys(numbers, seed=seed, purpose="stylegan", device=self.device)
-        return to_pictures(self.network(normal(keys, LATENT), keys), self.size[0])
+        return as_pictures(self.decode(normal(keys, LATENT), keys))
+
+    def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
+        """Images, about -1..1, as a function of z that can be differentiated; `keys` name each one's noise."""
+        return resized(self.network(z, keys).float(), self.size[0])

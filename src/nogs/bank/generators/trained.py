@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 from pydantic import Field
 from torch import Tensor, nn
 
 from nogs.bank.config import TrainedConfig
-from nogs.bank.generators.networks import FACTOR, Autoencoder, Flow
+from nogs.bank.generators.networks import FACTOR, Autoencoder, Flow, heun
 from nogs.bank.generators.noise import image_keys, normal, to_pictures
 from nogs.runtime.device import pick_precision
 from nogs.runtime.errors import InputError
@@ -94,23 +93,25 @@ class Trained:
         weights = {**self.autoencoder.state_dict(prefix="a."), **self.flow.state_dict(prefix="f.")}
         return fingerprint("trained", weights, self._scale, self.steps, self.size)
 
+    @property
+    def latent(self) -> int:
+        """Numbers of noise that an image is made from."""
+        return self.flow.channels * math.prod(self.flow.side)
+
+    def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
+        """Images in -1..1, as a function of z that can be differentiated: it flows to a latent map, which is decoded.
+
+        Nothing else is drawn, so that `keys` are not used.
+        """
+        x = z.reshape(len(z), self.flow.channels, *self.flow.side)
+        with self.precision.active():
+            return self.autoencoder.decode(heun(self._velocity, x, steps=self.steps) * self._scale, self.size)
+
     @torch.no_grad()
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
-        """The images of these numbers: Heun's method from the noise at time 0 to a latent map at time 1."""
+        """The images of these numbers."""
         keys = image_keys(numbers, seed=seed, purpose="trained generator", device=self.device)
-        shape = (len(keys), self.flow.channels, *self.flow.side)
-        x = normal(keys, math.prod(shape[1:])).reshape(shape)
-        # small steps near both ends, where the velocity changes fastest
-        times = (0.5 - 0.5 * torch.cos(torch.linspace(0, math.pi, self.steps + 1))).tolist()
-        with self.precision.active():
-            velocity = self._velocity(x, times[0])
-            for now, then in pairwise(times):
-                ahead = x + (then - now) * velocity
-                after = self._velocity(ahead, then)
-                x = x + (then - now) / 2 * (velocity + after)
-                velocity = self._velocity(x, then) if then < times[-1] else after
-            values = self.autoencoder.decode(x * self._scale, self.size)
-        return to_pictures(values, self.size[0])
+        return to_pictures(self.decode(normal(keys, self.latent), keys), self.size[0])
 
     def _velocity(self, x: Tensor, time: float) -> Tensor:
         return self.flow(x, torch.full((len(x),), time, device=x.device)).float()

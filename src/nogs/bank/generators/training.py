@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
 from nogs.bank.config import TrainedConfig
 from nogs.bank.generators.networks import FACTOR, Autoencoder, Flow
+from nogs.bank.generators.noise import to_values
 from nogs.bank.generators.steps import Done, Work
 from nogs.bank.generators.trained import CHANNELS, Trained, networks
 from nogs.bank.leaks import refuse_ids
@@ -25,7 +26,7 @@ from nogs.runtime import progress, streams
 from nogs.runtime.device import Precision, pick_precision
 from nogs.runtime.fingerprint import fingerprint
 
-__all__ = ["STATE", "train_generator"]
+__all__ = ["STATE", "drawn", "resident_rows", "train_generator"]
 
 STATE = "generator-state.safetensors"
 """The file to go on from, until the generator is trained."""
@@ -52,13 +53,13 @@ def train_generator(
     device, size = torch.device(device), (task.grid.height, task.grid.width)
     precision = pick_precision("auto", device)
     fields = config.model_dump(mode="json", exclude={"seconds"})
-    done = Done(state, mark=fingerprint("generator", fields, ids, task.fingerprint, seed))
+    done = Done(state, first="autoencoder", mark=fingerprint("generator", fields, ids, task.fingerprint, seed))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(streams.key(seed, "trained generator"))
         autoencoder, flow = networks(config, size)
         autoencoder.to(device)
         flow.to(device)
-        images = _resident(task.images, rows, device)
+        images = resident_rows(task.images, rows, device)
         if done.stage == "autoencoder":
             _train_autoencoder(autoencoder, images, config, seed, precision, done)
         done.restore("autoencoder", autoencoder.state_dict())
@@ -90,8 +91,7 @@ def _train_autoencoder(
     error = torch.zeros((), device=images.device)
 
     def loss(rows: Tensor) -> Tensor:
-        values = _values(images[rows % len(images)])
-        target = torch.where((rows < len(images))[:, None, None, None], values, values.flip(3))
+        target = drawn(images, rows)
         with precision.active():
             # a little noise on the code, so that the decoder forgives what the flow does not get exactly right
             code = autoencoder.encode(target)
@@ -132,10 +132,10 @@ def _latents(autoencoder: Autoencoder, images: Tensor, channels: int, precision:
     track = progress.track("encoding the training images", total=len(images), unit="images")
     with precision.active(), track as bar:
         for first in range(0, len(images), 64):
-            values = _values(images[first : first + 64])
+            pictures = to_values(images[first : first + 64])
             for mirrored in (0, 1):
-                out[mirrored, first : first + 64] = autoencoder.encode(values.flip(3) if mirrored else values)
-            bar.advance(len(values))
+                out[mirrored, first : first + 64] = autoencoder.encode(pictures.flip(3) if mirrored else pictures)
+            bar.advance(len(pictures))
     return out.flatten(0, 1)
 
 
@@ -163,7 +163,7 @@ def _train_flow(
     return float(work.sums) / done.iteration
 
 
-def _resident(images: np.ndarray, rows: Int64[np.ndarray, " n"], device: torch.device) -> Tensor:
+def resident_rows(images: np.ndarray, rows: Int64[np.ndarray, " n"], device: torch.device) -> Tensor:
     """These images on the device, copied a block at a time: the host may have less memory than they take."""
     out = torch.empty((len(rows), *images.shape[1:]), dtype=torch.uint8, device=device)
     for first in range(0, len(rows), 4096):
@@ -171,5 +171,7 @@ def _resident(images: np.ndarray, rows: Int64[np.ndarray, " n"], device: torch.d
     return out
 
 
-def _values(images: Tensor) -> Tensor:
-    return images.permute(0, 3, 1, 2).float() / 127.5 - 1
+def drawn(images: UInt8[Tensor, "n H W 3"], rows: Int64[Tensor, " B"]) -> Float32[Tensor, "B 3 H W"]:
+    """Values of the images of these rows; rows from n on are mirror images."""
+    found = to_values(images[rows % len(images)])
+    return torch.where((rows < len(images))[:, None, None, None], found, found.flip(3))
