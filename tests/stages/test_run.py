@@ -56,6 +56,7 @@ def no_page(monkeypatch):
 def follow(run, found=None, until="report", **settings):
     """Run a recipe; the page and all that was told."""
     found, told = found or tiny(), []
+    settings = {"method": ("ram", "ps-nogs"), **settings}
     return run_stages(found, run, Settings(device="cpu", **settings), until=until, tell=told.append), told
 
 

@@ -18,8 +18,9 @@ class RunArgs(StageArgs):
         "attention.iterations",
     )
     attribute: Attributes = ()
-    method: tuple[str, ...] = ("ram", "ps-nogs")
-    """Methods to train and compare, as in nogs train; ram is the reference."""
+    method: tuple[str, ...] = ("ps-nogs+", "ram", "fixed", "centre-out", "random")
+    """Methods to train and compare, as in nogs train. The paper's ps-nogs is one more; it needs a bank and sequences,
+    which are made for it alone."""
     seeds: tuple[int, ...] = ()
     """One or more seeds, a network each; by default the recipe's."""
     posterior: NameOrFile = None

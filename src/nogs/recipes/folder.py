@@ -72,6 +72,8 @@ CHOSEN = frozenset(
         *("completion.kept", "completion.drawn", "completion.exact_reach", "design.images", "design.keep_maps"),
         *("whole.width", "whole.pretrained_rate"),
         *(f"attention.{name}" for name in ("hidden", "embedding", "learning_rate", "iterations", "validate_every")),
+        *(f"plus.{name}" for name in ("iterations", "batch", "candidates", "core_rate", "learning_rate")),
+        "plus.validate_every",
     ]
 )
 """Fields that are chosen from the pictures, on one kind of machine or on both; a generator's own come with it."""

@@ -111,6 +111,13 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     epochs = 60 * seen.training // 64
     pick("attention.iterations", min(max(1_000, epochs), 6_000), "the horizon at which both methods are compared")
     pick("attention.validate_every", 50, "iterations between validations")
+    plus = "a minute or two of PS-NOGS+"
+    pick("plus.iterations", 400, plus)
+    pick("plus.batch", 32, plus)
+    pick("plus.candidates", 3, plus)
+    pick("plus.core_rate", 1e-3 if features is None else 0.0, plus)
+    pick("plus.learning_rate", 2e-3, plus)
+    pick("plus.validate_every", 50, plus)
 
 
 def _stem(pick: Choices, features: str, *, layers: int, scale: int, why: str) -> None:
@@ -179,3 +186,5 @@ def for_gpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("attention.embedding", 256, "units of the network")
     epochs = 150 * seen.training // 64
     pick("attention.iterations", min(max(6_000, epochs), 20_000), "the horizon at which both methods are compared")
+    if features is not None:
+        pick("plus.core_rate", 0.0, "ImageNet's features stay as they are")

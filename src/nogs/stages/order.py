@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from nogs.attention.methods import ON_POSTERIOR
 from nogs.recipes import Recipe
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
@@ -15,6 +16,8 @@ from nogs.stages.experiment import STAGES, Experiment
 from nogs.stages.settings import Settings, remembered
 
 __all__ = ["run"]
+
+_FOR_SEQUENCES = ("bank", "sequences")
 
 
 def run(
@@ -46,7 +49,10 @@ def run(
         _check(experiment)
     with only_one(folder):
         for stage in STAGES[: STAGES.index(until) + 1]:
-            _do(stage)(experiment)
+            if stage in _FOR_SEQUENCES and until not in _FOR_SEQUENCES and "ps-nogs" not in settings.method:
+                tell(f"{experiment.head(stage)}: left out, only ps-nogs needs it.")
+            else:
+                _do(stage)(experiment)
         if until in ("attention", "report"):
             tell("\n" + "\n".join(verdict.write(experiment.folder)))
     return experiment.folder / ("report.html" if until == "report" else until)
@@ -70,3 +76,11 @@ def _check(experiment: Experiment) -> None:
     experiment.attributes  # noqa: B018 - refused, if a task with attributes has none
     if not task.splits["annotate"] and "ps-nogs" in experiment.settings.method:
         raise InputError(f"Task {task.title!r} has no images to annotate; raise data.annotated.")
+    config, settings = experiment.recipe.posterior, experiment.settings
+    standing = [method for method in settings.method if method in ON_POSTERIOR]
+    if standing and settings.posterior is None and (config.kind != "tokens" or config.folds > 1):
+        kind = "a CNN" if config.kind != "tokens" else "cross-fitted"
+        raise InputError(
+            f"The methods {', '.join(standing)} stand on the posterior, which is {kind} here and can't look glimpse by "
+            "glimpse; leave them out with --method ram ps-nogs, or train one of kind tokens without folds."
+        )

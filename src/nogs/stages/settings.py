@@ -31,7 +31,7 @@ class Settings:
     sequences: Path | None = None
     heuristic: Path | None = None
     attribute: tuple[str, ...] = ()
-    method: tuple[str, ...] = ("ram", "ps-nogs")
+    method: tuple[str, ...] = ("ps-nogs+", "ram", "fixed", "centre-out", "random")
     seeds: tuple[int, ...] = ()  # by default the recipe's
     weights: tuple[float, ...] = ()  # of supervision; by default the recipe's
     subset: str | None = None  # of the images to annotate
