@@ -24,7 +24,9 @@ TINY = {
     "design": {"images": 3},
     "whole": {"iterations": 4, "batch": 16, "width": 4},
     "attention": {"iterations": 4, "validate_every": 2, "hidden": 16, "embedding": 16, "batch": 16, "trajectories": 2},
+    "plus": {"iterations": 2, "batch": 8, "candidates": 2, "validate_every": 2},
 }
+METHODS = ["--method", "ram", "ps-nogs", "ps-nogs+", "fixed"]
 COMMANDS = {
     "data": [["data", "prepare"]],
     "posterior": [["posterior", "train"]],
@@ -34,8 +36,8 @@ COMMANDS = {
     "attention": [["train"]],
     "report": [["report"]],
 }
-MORE = {"attention": [["--method", "ram", "ps-nogs"]]}
-TIMES = ("seconds", "time", "training_seconds", "evaluation.json")  # the last by its digest, since it has the third
+MORE = {"attention": [METHODS]}
+TIMES = ("seconds", "seconds_per_image", "time", "training_seconds", "evaluation.json")  # the last by its digest, since it has the third
 """What differs between two runs of one command: times, and what a file with times in it is called by."""
 
 
@@ -61,7 +63,8 @@ def place(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nogs.report, "write_report", write_report)
         patch.chdir(folder / "whole")
-        assert main(["run", "../tiny.yaml", "--out", "run", "--device", "cpu", "--no-estimate", "--workers", "1"]) == 0
+        flags = ["--out", "run", "--device", "cpu", "--no-estimate", "--workers", "1"]
+        assert main(["run", "../tiny.yaml", *flags, *METHODS]) == 0
         patch.chdir(folder / "each")
         for stage, commands in COMMANDS.items():
             for command, more in zip(commands, MORE.get(stage, [[]])):
@@ -91,7 +94,7 @@ def test_a_command_leaves_the_files_of_the_run(place):
     whole, each = files(place / "whole" / "run"), files(place / "each" / "run")
     assert whole.keys() == each.keys()
     assert {"data/inspect.json", "data/contact-sheet.png", "attention/verdict.json", "run.json"} <= whole.keys()
-    assert {f"attention/{method}/seed-0/accuracy-by-glimpses.json" for method in ("ram", "ps-nogs")} <= whole.keys()
+    assert {f"attention/{method}/seed-0/accuracy-by-glimpses.json" for method in METHODS[1:]} <= whole.keys()
     for name, path in whole.items():
         if path.suffix == ".png":
             continue  # made from what is compared here
@@ -112,7 +115,7 @@ def test_a_run_goes_on_with_what_the_other_way_made(place, tmp_path, monkeypatch
     monkeypatch.setattr(attention, "train_networks", lambda *_, folder, **__: [])
     monkeypatch.setattr(posterior, "train_posterior", lambda *_, **__: None)
     words = [str(place / "tiny.yaml"), "--out", str(tmp_path / "run"), "--device", "cpu"]
-    assert main(["run", *words, "--no-estimate", "--until", "attention"]) == 0
+    assert main(["run", *words, "--no-estimate", "--until", "attention", *METHODS]) == 0
     assert capsys.readouterr().out.count("done before.") == 5
     for command in (
         ["posterior", "train"],

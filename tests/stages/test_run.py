@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 
@@ -24,6 +25,7 @@ TINY = {
     "design": {"images": 3},
     "whole": {"iterations": 4, "batch": 16, "width": 4},
     "attention": {"iterations": 6, "validate_every": 2, "save_every": 1, "hidden": 16, "embedding": 16, "batch": 16},
+    "plus": {"iterations": 2, "batch": 8, "candidates": 2, "validate_every": 2},
 }
 
 
@@ -58,6 +60,25 @@ def follow(run, found=None, until="report", **settings):
     found, told = found or tiny(), []
     settings = {"method": ("ram", "ps-nogs"), **settings}
     return run_stages(found, run, Settings(device="cpu", **settings), until=until, tell=told.append), told
+
+
+def test_without_ps_nogs_no_bank_and_no_sequences_are_made(tmp_path):
+    _, told = follow(tmp_path / "run", until="attention", method=Settings().method, estimate=True)
+    assert sorted(path.name for path in (tmp_path / "run" / "attention").iterdir() if path.is_dir()) == sorted(
+        Settings().method
+    )
+    assert not (tmp_path / "run" / "bank").exists()
+    assert any("sequences: left out, only ps-nogs needs it." in line for line in told)
+    assert any("5 networks: ps-nogs+, ram, fixed, centre-out, random; about" in line for line in told)
+    follow(tmp_path / "more", until="bank", method=Settings().method)
+    assert (tmp_path / "more" / "bank" / "done.json").exists()
+
+
+@pytest.mark.parametrize(("field", "kind"), [({"posterior__kind": "cnn"}, "a CNN"), ({"posterior__folds": 2}, "cross")])
+def test_a_posterior_that_can_not_look_is_refused_before_it_is_trained(tmp_path, field, kind):
+    with pytest.raises(InputError, match=f"The methods ps-nogs\\+ stand on the posterior, which is {kind}"):
+        follow(tmp_path / "run", tiny(**field), method=("ram", "ps-nogs+"))
+    assert not (tmp_path / "run" / "posterior").exists()
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +265,7 @@ def test_run_ends_with_the_verdict_and_keeps_it(finished):
     lines = told[-1].strip().splitlines()
     assert lines[0] == kept["sentence"]
     assert re.match(r"With \d+ % of the pixels (RAM|PS-NOGS) names \d+ of 100 test pictures; ", kept["sentence"])
-    assert [row["method"] for row in kept["rows"]] == ["ps-nogs", "ram", "random"]
+    assert [row["method"] for row in kept["rows"]] == ["ps-nogs", "ram", "random", "whole image"]
     for row in kept["rows"][:2]:
         scores = read_json(run / "attention" / row["method"] / "seed-0" / "evaluation.json")["best"]["accuracy"]["test"]
         assert (row["accuracy"], row["pixels"]) == (scores["accuracy"], scores["pixels_seen"])
