@@ -127,6 +127,7 @@ class Trainer:
         network.eval()
         candidates = self._candidates(rows, attribute, flip, changes)
         network.train()
+        network.core.train(self.config.core_rate > 0)  # one that stays as it is drops nothing
         glimpses, each = candidates.shape[1:]
         tokens = network.read(self.images, rows, candidates.flatten(1), flip=flip, changes=changes)
         tokens = tokens.unflatten(1, (glimpses, each))
