@@ -89,7 +89,7 @@ CUB = (
     Line("PS-NOGS", method="ps-nogs, weight 1"),
     Line("PS-HGS", method="ps-hgs, weight 1"),
     Line("PS-H5", method="ps-h5, weight 1"),
-    Line("centre-out, a fixed order", method="centre-out"),
+    Line("centre-out, the paper's network", method="centre-out"),
     Line("whole image, same features", method="whole image"),
 )
 DIGITS = (
@@ -179,7 +179,7 @@ TABLES = {
             Line("RAM", method="ram"),
             *CUB[:4],
             Line("PS-H1", method="ps-h1, weight 1"),
-            Line("random locations", method="random"),
+            Line("random locations, the paper's network", method="random"),
             *CUB[4:],
         ),
         columns=(
