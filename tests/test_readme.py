@@ -46,6 +46,7 @@ QUICK = {
     "completion": {"drawn": 40, "kept": 10, "prior": 10},
     "design": {"images": 4, "stride": 8},
     "whole": {"iterations": 2, "width": 4},
+    "plus": {"iterations": 2, "validate_every": 1, "batch": 4, "candidates": 2},
 }
 """Fields that make a built-in recipe small."""
 BIRDS = {"attention": {"embedder": "paper", "hidden": 8, "embedding": 8, "pretrain_epochs": 1}}

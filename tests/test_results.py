@@ -131,8 +131,10 @@ def test_comparisons_are_added_in_place_of_their_former_records(tmp_path, monkey
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     tables.write(RECORDS)
     scores = {"accuracy": [0.9, 0.8, 1.0], "nll": [0.5, 0.4, 0.6], "converged": [80.0, -3.0, 900.0]}
+    never = scores | {"converged": [float("nan")] * 3}
     less = {"accuracy": [0.1, -0.1, 0.2], "nll": [0.0, 0.0, 0.0], "converged": [5.0, -3.0, 900.0]}
     methods = {"ram": {"mean": scores, "difference": None}, "fixed": {"mean": scores, "difference": less}}
+    methods["ps-nogs+"] = {"mean": never, "difference": None}  # stands on a posterior: no iterations to convergence
     comparison.write_text(json.dumps({"reference": "ram", "horizon": 800, "methods": methods}))
     for task, variant in (("cub", None), ("cub", "ten layers")):
         words = ["tables.py", "--add", str(comparison), "--task", task, "--seeds", "4", *["--commit", "abc1234"]]
@@ -144,3 +146,5 @@ def test_comparisons_are_added_in_place_of_their_former_records(tmp_path, monkey
     assert (ram["value"], ram["interval"], ram["seeds"], ram["hardware"]) == (80, [0, 800], [4], None)
     assert new["fixed", "test accuracy (%), less ram"]["interval"] == [-10, 20]
     assert ("fixed", "iterations to convergence") not in new
+    assert ("ps-nogs+", "test NLL (nats)") in new
+    assert ("ps-nogs+", "iterations to convergence") not in new

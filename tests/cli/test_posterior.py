@@ -169,6 +169,15 @@ def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
         assert main(["posterior", "evaluate", *arguments]) == 0
 
 
+@pytest.mark.parametrize("split", ["posterior", "train"])
+def test_card_says_what_the_posterior_has_seen(faces, tmp_path, split):
+    assert main(["posterior", "train", *places(tmp_path, faces), "--posterior.split", split]) == 0
+    assert main(["posterior", "publish", str(tmp_path / "run"), "--out", str(tmp_path / "x.safetensors")]) == 0
+    card = (tmp_path / "x.md").read_text()
+    assert ("No image that is annotated, validates or tests was trained on." in card) == (split == "posterior")
+    assert ("Images to annotate were trained on: it must not annotate them." in card) == (split == "train")
+
+
 def test_publishing_needs_a_run_with_a_posterior(tmp_path, capsys):
     assert main(["posterior", "publish", str(tmp_path), "--out", str(tmp_path / "x.safetensors")]) == 2
     assert "holds no posterior; train one" in capsys.readouterr().err

@@ -55,6 +55,14 @@ def test_json_holds_the_whole_answer(place, capsys):
         assert one == {"image": str(path), "network": "ram/seed-0", **expected}
 
 
+def test_a_network_looks_its_own_way_unless_told_otherwise(place, capsys, monkeypatch):
+    monkeypatch.setattr("nogs.attention.looking.Looking.policy", "argmax")  # as of networks that stand on a posterior
+    for words, policy in (([], "argmax"), (["--policy", "sample"], "sample")):
+        (line,) = ask(place, capsys, place / "1.png", "--json", *words).out.splitlines()
+        expected = nogs.load(place / "run").classify(place / "1.png", policy=policy).to_json()
+        assert json.loads(line).items() >= json.loads(json.dumps(expected)).items()
+
+
 def test_flags_reach_the_look(place, capsys):
     said = ask(place, capsys, place / "2.png", "--json", "--stop-at", "0.4", "--seed", "5")
     expected = nogs.load(place / "run").classify(place / "2.png", stop_at=0.4, seed=5)

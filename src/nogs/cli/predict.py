@@ -36,8 +36,8 @@ class PredictArgs(NetworkArgs):
     """Also draw the glimpses, numbered in order, into this PNG file."""
     csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write a row for each picture into this CSV file."""
-    policy: Literal["sample", "argmax"] = "sample"
-    """Draw each location by its probability, as in training and validation, or take the most probable one."""
+    policy: Literal["sample", "argmax"] | None = None
+    """Draw each location by its probability, or take the most probable one; by default as the network was validated."""
     looks: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Average this many sampled looks: slower, reads more, and is more often right."""
     stop_at: Annotated[float | None, tyro.conf.arg(metavar="P")] = None

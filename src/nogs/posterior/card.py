@@ -68,6 +68,12 @@ def _card(
     architecture, took = metadata["architecture"], "" if seconds is None else f"{seconds:.0f} s "
     kinds = {"tokens": "transformer over glimpse tokens", "cnn": "masked CNN"}
     what = f"a {kinds[about['config']['kind']]} of"
+    seen = "No image that is annotated, validates or tests was trained on."
+    if about["config"].get("split") == "train":
+        seen = (
+            "No image that validates or tests was trained on. Images to annotate were trained on: it must not annotate "
+            "them."
+        )
     if "folds" in metadata:
         what = f"{metadata['folds']} cross-fitted networks, each {what.removesuffix(' of')}, together of"
     lines = [
@@ -81,7 +87,7 @@ def _card(
         f"{about['versions']['device']} with nogs {about['versions']['nogs']} and torch {about['versions']['torch']}; "
         f"best of {about['iterations']:,} iterations on the validation images after {about['best_iteration']:,}.",
         "- Calibrated by a temperature for each number of glimpses, on the validation images.",
-        "- No image that is annotated, validates or tests was trained on.",
+        f"- {seen}",
         f"- Command: `nogs posterior train {about['task']} --data DATA --out RUN {flags}`",
         *([f"- {notes}"] if notes else []),
         "",
