@@ -108,7 +108,7 @@ def test_training_with_and_without_the_table_is_the_same_and_leaves_the_trunk_al
         - trainer("always", task).networks.policy_parameters["locate2_bias"]
     )
     learns = moved.abs().amax(1) > 0
-    assert learns.tolist() == [True, True, False, True, True, False]  # random and centre-out don't learn where to look
+    assert learns.all()
 
 
 def test_table_holds_every_glimpse_of_every_image_plain_and_mirrored():
@@ -122,7 +122,7 @@ def test_table_holds_every_glimpse_of_every_image_plain_and_mirrored():
             shown = image.flip(2) if flip else image
             glimpse = cut(shown, task.grid.pixels[location][None], glimpse=task.grid.glimpse)
             expected = trunk.embedder(trunk.embed_parameters, glimpse[None])[0, 0]
-            found = table(None, torch.full((6, 1), row), torch.full((6, 1), location), torch.full((6, 1), flip))[0, 0]
+            found = table(None, torch.full((4, 1), row), torch.full((4, 1), location), torch.full((4, 1), flip))[0, 0]
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 

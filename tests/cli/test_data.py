@@ -71,7 +71,7 @@ def test_folder_of_pictures_never_seen_before_is_inspected(tmp_path, capsys):
     command = ["data", "inspect", "folder", "--data", str(tmp_path / "pictures"), "--out", str(tmp_path / "out")]
     assert main([*command, "--cache", str(tmp_path / "cache"), "--data.annotated", "4"]) == 0
     out = capsys.readouterr().out
-    assert "folder: 24 images of 128 x 128 px, 2 classes" in out
+    assert "pictures: 24 images of 128 x 128 px, 2 classes" in out
     assert any(line.split()[:2] == ["cats", "12"] for line in out.splitlines())
 
 

@@ -127,7 +127,7 @@ def test_packed_weights_that_fit_no_network_are_refused(task, tmp_path, damage):
 
 def test_posterior_of_another_task_is_refused(task, tmp_path):
     save_posterior(tmp_path / "p.safetensors", made(task), task=task)
-    other = replace(task, name="other")
+    other = replace(task, name="other", title="other")
     with pytest.raises(InputError) as error:
         load_posterior(tmp_path / "p.safetensors", task=other)
     assert str(error.value).endswith(

@@ -10,9 +10,21 @@ from nogs.report.results import best_network, results
 from nogs.report.verdict import verdict
 
 
-def network(method, accuracy, *, validation=None, curve=(0.1, 0.2, 0.3), whole=None, attribute=None, seed=0, seen=0.21):
+def network(
+    method,
+    accuracy,
+    *,
+    validation=None,
+    curve=(0.1, 0.2, 0.3),
+    whole=None,
+    attribute=None,
+    seed=0,
+    seen=0.21,
+    kept=False,
+):
     """A network with these scores, validated every ten iterations."""
     best = {"validation": accuracy if validation is None else validation, "test": {"pixels_seen": seen}}
+    best["iteration"] = 0 if kept else 30
     member = {"method": method, "attribute": attribute, "seed": seed}
     learned = Learned(
         method=method,
@@ -56,6 +68,12 @@ def test_one_sentence_has_every_row():
         "order 71, the whole image 80."
     )
     assert found.best == "ps-nogs+"
+    assert found.advice == ""
+
+
+def test_a_policy_that_keeps_the_fixed_order_says_so():
+    found = verdict(run(network("ram", 0.66), network("fixed", 0.71), network("ps-nogs+", 0.71, kept=True)))
+    assert found.advice == "PS-NOGS+ found no better way to look than one fixed order, and keeps that order."
 
 
 def test_network_to_take_is_chosen_on_validation_pictures():

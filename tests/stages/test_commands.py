@@ -37,7 +37,13 @@ COMMANDS = {
     "report": [["report"]],
 }
 MORE = {"attention": [METHODS]}
-TIMES = ("seconds", "seconds_per_image", "time", "training_seconds", "evaluation.json")  # the last by its digest, since it has the third
+TIMES = (
+    "seconds",
+    "seconds_per_image",
+    "time",
+    "training_seconds",
+    "evaluation.json",
+)  # the last by its digest, since it has the third
 """What differs between two runs of one command: times, and what a file with times in it is called by."""
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +11,13 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from markupsafe import Markup, escape
 
 from nogs.attention.store import OTHER_SPLITS, splits_mark
 from nogs.data import read_splits
 from nogs.data.config import DataConfig
 from nogs.data.task import Task
 from nogs.model.drawing import tile
+from nogs.report import words
 from nogs.report.album import Album
 from nogs.report.contents import Run, read_run
 from nogs.report.gallery import MOST, Shown, encoded, gallery, opening
@@ -27,13 +25,12 @@ from nogs.report.headlines import commands, headlines
 from nogs.report.methods import compared, learned_in
 from nogs.report.pictures import Picture, save_figure
 from nogs.report.plates import Plate, learning_plates
-from nogs.report.results import title
-from nogs.report.tables import Table, methods_table, percent, runs_table, tables
-from nogs.report.verdict import Verdict, verdict
+from nogs.report.tables import Table, methods_table, runs_table, tables
+from nogs.report.verdict import verdict
 from nogs.runtime import progress
 from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import plain, read_json, read_text, write_json, write_text
+from nogs.runtime.files import read_json, read_text, write_json, write_text
 
 __all__ = ["LARGEST", "Loader", "write_report"]
 
@@ -109,7 +106,7 @@ class _Page:
         if self.folder == out:
             raise InputError(f"The page {out} needs a name that ends in .html.")
         several = len(self.runs) > 1
-        slugs = _slugs(run.name for run in self.runs)
+        slugs = words.slugs(run.name for run in self.runs)
         self.prefixes = [f"{slug}-" if several else "" for slug in slugs]
         self.comparison_files = [self.folder / f"{prefix}comparison.json" for prefix in self.prefixes]
         self.albums: list[Album] = []
@@ -131,7 +128,7 @@ class _Page:
             lstrip_blocks=True,
             undefined=StrictUndefined,
         )
-        environment.filters["flags"] = _flags
+        environment.filters["flags"] = words.flags
         template = Path(__file__).with_name("template")
         looks = self._gallery(images)
         names = [("Side by side", "comparison")] if self.comparison else [("Results", "results")]
@@ -149,8 +146,8 @@ class _Page:
             runs=self.sections,
             comparison=self.comparison,
             nav=names,
-            gallery=_inert(looks | {"opening": opening(looks)}) if looks else None,
-            steps=_steps(looks) if looks else "",
+            gallery=words.inert(looks | {"opening": opening(looks)}) if looks else None,
+            steps=words.steps(looks) if looks else "",
             hero=self._hero(looks) if looks else None,
             css=read_text(template / "page.css"),
             js=read_text(template / "page.js"),
@@ -184,13 +181,13 @@ class _Page:
             "name": run.name,
             "anchor": f"run-{prefix.rstrip('-')}" if prefix else "results",
             "prefix": prefix,
-            "about": _about(run, task),
+            "about": words.about(run, task),
             "headlines": headlines(run, link=self.link, comparison_file=file),
             "verdict": "" if found is None else found.sentence,
             "advice": "" if found is None else found.advice,
-            "rows": _bars(found),
+            "rows": words.bars(found),
             "races": [] if found is None or len(found.races) > 3 else [race["sentence"] for race in found.races],
-            "absent": [*problems, *_absent(run, task)],
+            "absent": [*problems, *words.absent(run, task)],
             "first_tables": first,
             "tables": [table for table in every if table not in first],
             "plates": [shown for shown in plates if shown.name != "confusion"],
@@ -232,7 +229,7 @@ class _Page:
             title=plate.title,
             caption=plate.caption,
             picture=picture,
-            sources=tuple((_short(path), self.link(path)) for path in plate.sources[:4]),
+            sources=tuple((words.short(path), self.link(path)) for path in plate.sources[:4]),
             png=self.link(self.folder / f"{name}.png"),
             svg=self.link(self.folder / f"{name}.svg"),
             narrow=narrow,
@@ -286,102 +283,3 @@ def _other_splits(run: Run) -> list[str]:
     name = others[0].folder.relative_to(run.folder / "attention").as_posix()
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
     return [f"The network {name}{more} {OTHER_SPLITS}"]
-
-
-def _about(run: Run, task: Task | None) -> str:
-    """What was run, in a sentence or two."""
-    parts = []
-    if task is not None:
-        images, size, kind, number = len(task.ids), task.grid.width, task.space.kind, len(task.space.names)
-        parts.append(_images(images, size, kind, number))
-    elif run.inspection is not None:
-        labels = run.inspection["labels"]
-        size = run.inspection["image_size"][1]
-        parts.append(_images(run.inspection["images"], size, labels["kind"], labels["number"]))
-    if run.data is not None and "glimpses" in run.recipe:
-        grid = run.data.grid
-        share = grid.glimpse**2 / (grid.height * grid.width)
-        parts.append(
-            f"{run.recipe['glimpses']} glimpses of {grid.glimpse} px, each {share:.1%} of the image, at "
-            f"{len(grid):,} locations"
-        )
-    if run.networks:
-        methods = ", ".join(dict.fromkeys(network.method for network in run.networks))
-        number = len(run.networks)
-        parts.append(f"{number} network{'' if number == 1 else 's'} ({methods})")
-    text = "; ".join(parts)
-    return f"{text}." if text else ""
-
-
-def _images(number: int, size: int, kind: str, labels: int) -> str:
-    return f"{number:,} images of {size} px with {labels} {'classes' if kind == 'categorical' else 'attributes'}"
-
-
-def _absent(run: Run, task: Task | None) -> list[str]:
-    """What this run does not have, so that nobody looks for it."""
-    lines = []
-    makers = {
-        "posterior": "nogs posterior train",
-        "bank": "nogs bank build",
-        "sequences": "nogs annotate",
-        "networks": "nogs train",
-    }
-    missing = [name for name, there in run.has.items() if not there]
-    if missing:
-        named = ", ".join(f"{name} ({makers[name]})" for name in missing)
-        lines.append(f"Not in this run: {named}.")
-    if task is None:
-        lines.append("The images were not at hand (--data), so there is no gallery and no figure that shows images.")
-    annotated = [one for one in run.sequences if "evaluations" in one.done]
-    if annotated and not any((one.folder / "maps.safetensors").is_file() for one in annotated):
-        lines.append(
-            "Maps of expected posterior entropy were not kept, apart from the first; --design.keep-maps of nogs "
-            "annotate keeps them."
-        )
-    return lines
-
-
-def _bars(found: Verdict | None) -> list[dict[str, Any]]:
-    """Every way to look as a bar, the one that the verdict leads with marked."""
-    if found is None:
-        return []
-    return [
-        {
-            "name": title(row.method),
-            "best": row.method == found.best,
-            "width": f"{100 * row.accuracy:.1f}",
-            "share": percent(row.accuracy),
-        }
-        for row in found.rows
-    ]
-
-
-def _flags(text: str) -> Markup:
-    """A sentence whose flags stand out, and are not broken in two."""
-    return Markup(re.sub(r"--[a-z][\w.-]*(?: \d+)*", r"<code>\g<0></code>", str(escape(text))))
-
-
-def _steps(looks: dict[str, Any]) -> str:
-    """A word for what the gallery's images are of."""
-    labels = {image["label"] for image in looks["images"] if image["label"]}
-    return f"{len(looks['images'])} pictures" + (f" of {len(labels)} classes" if len(labels) > 1 else "")
-
-
-def _inert(value: Any) -> str:
-    """JSON that can't end the script element that holds it."""
-    return json.dumps(value, default=plain, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _slugs(names: Iterable[str]) -> list[str]:
-    """Names fit for files and anchors, all different."""
-    out: list[str] = []
-    for name in names:
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "run"
-        while slug in out:
-            slug += "-again"
-        out.append(slug)
-    return out
-
-
-def _short(path: Path) -> str:
-    return "/".join(path.parts[-2:])
