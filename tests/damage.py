@@ -139,7 +139,7 @@ class World:
         self.posterior_trainer.iteration, self.posterior_trainer.logged = 4, metrics.digest
         self.posterior_trainer.save(self.states / "posterior.safetensors")
         self.attention_trainer.save(self.states / "attention.safetensors")
-        done = Done(self.states / "generator.safetensors", mark="x")
+        done = Done(self.states / "generator.safetensors", first="autoencoder", mark="x")
         done.kept["work"], done._next = {"network.weight": torch.ones(3)}, 0.0
         done.save_now_and_then()
 
@@ -206,7 +206,7 @@ class World:
         trainer = self.posterior_trainer
         with Metrics(self.states, resume_after=trainer.iteration, digest=trainer.logged, tensorboard=False) as metrics:
             pass
-        done, weight = Done(self.states / "generator.safetensors", mark="x"), torch.zeros(3)
+        done, weight = Done(self.states / "generator.safetensors", first="autoencoder", mark="x"), torch.zeros(3)
         done.restore("work", {"network.weight": weight})
         tensors = {**trainer.tensors(), **{f"a.{k}": v for k, v in self.attention_trainer.tensors().items()}}
         counters = (trainer.iteration, trainer.best_loss, self.attention_trainer.failed, done.iteration, done.seconds)

@@ -130,15 +130,14 @@ def _plan(name: str, seen: Survey, found: Recipe, choices: Sequence[Choice]) -> 
     few = seen.smaller_than(found.data.image_size)
     enlarged = f"; {few} of {len(seen.sizes)} are smaller, and enlarged" if few else ""
     why = next(choice.why for choice in choices if choice.field == "data.image_size")
-    annotated = min(found.data.annotated, seen.training // 2)
     return [
         f"{name}: {seen.images:,} pictures in {len(seen.classes)} classes, {min(widths)} x {min(heights)} to "
         f"{max(widths)} x {max(heights)} px.",
         f"  pictures   {grid.height} px ({why}){enlarged}",
         f"  glimpses   {found.glimpses} of {grid.glimpse} px at {len(grid):,} locations: at most {share:.0%} of the "
         "pixels",
-        f"  training   a posterior, {found.posterior.iterations:,} iterations; sequences for {annotated:,} pictures, "
-        f"from a bank of {found.bank.count:,}; networks, {found.attention.iterations:,} iterations",
+        f"  training   a posterior, {found.posterior.iterations:,} iterations; PS-NOGS+, {found.plus.iterations:,}; RAM, "
+        f"{found.attention.iterations:,}",
         "  to change  --data.image-size, --glimpses, --data.annotated, ...; --help shows them, recipe.yaml has all",
     ]
 
