@@ -136,8 +136,8 @@ def _plan(name: str, seen: Survey, found: Recipe, choices: Sequence[Choice]) -> 
         f"  pictures   {grid.height} px ({why}){enlarged}",
         f"  glimpses   {found.glimpses} of {grid.glimpse} px at {len(grid):,} locations: at most {share:.0%} of the "
         "pixels",
-        f"  training   a posterior, {found.posterior.iterations:,} iterations; PS-NOGS+, {found.plus.iterations:,}; RAM, "
-        f"{found.attention.iterations:,}",
+        f"  training   a posterior, {found.posterior.iterations:,} iterations; PS-NOGS+, {found.plus.iterations:,}; "
+        f"RAM, {found.attention.iterations:,}",
         "  to change  --data.image-size, --glimpses, --data.annotated, ...; --help shows them, recipe.yaml has all",
     ]
 
