@@ -19,8 +19,7 @@ class RunArgs(StageArgs):
     )
     attribute: Attributes = ()
     method: tuple[str, ...] = ("ps-nogs+", "ram", "fixed", "centre-out", "random")
-    """Methods to train and compare, as in nogs train. The paper's ps-nogs is one more; it needs a bank and sequences,
-    which are made for it alone."""
+    """Methods to train, as in nogs train; ps-nogs needs a bank and sequences."""
     seeds: tuple[int, ...] = ()
     """One or more seeds, a network each; by default the recipe's."""
     posterior: NameOrFile = None
