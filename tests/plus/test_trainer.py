@@ -8,6 +8,7 @@ import worlds
 from exact_design import ExactPosterior
 from nogs.attention.cohort import Member
 from nogs.plus import trainer as trainer_module
+from nogs.plus import training as training_module
 from nogs.plus.config import PlusConfig
 from nogs.plus.looks import Looks
 from nogs.plus.network import TokenNetwork
@@ -52,6 +53,8 @@ def test_a_large_grid_is_searched_coarsely_and_then_around_the_best(monkeypatch)
     whole = fixed_order(exact, images, labels, rows, glimpses=1)
     monkeypatch.setattr(fixed_module, "_ALL", 20)
     monkeypatch.setattr(fixed_module, "_COARSE", 3)
+    monkeypatch.setattr(fixed_module, "_FEW", len(rows) // 4)
+    monkeypatch.setattr(fixed_module, "_BEST", 6)
     tried = []
     found = fixed_order(exact, images, labels, rows, glimpses=2, advance=tried.append)
     assert sum(tried) < 2 * len(task.grid)
@@ -83,9 +86,16 @@ def test_the_head_learns_the_expected_posterior_entropy(world, task, trained, tm
     assert test["nll"] < fixed["nll"] - 0.02
 
 
-def test_what_does_not_beat_the_fixed_order_is_not_kept(task, tmp_path):
+def test_what_does_not_beat_the_fixed_order_is_not_kept(task, tmp_path, monkeypatch):
     posterior = saved(task, tmp_path / "p.safetensors")
-    config = PlusConfig(iterations=3, batch=16, candidates=3, learning_rate=1e6, core_rate=0, validate_every=1)
+    config = PlusConfig(iterations=3, batch=16, candidates=3, validate_every=1)
+    validate = trainer_module.Trainer.validate
+
+    def worse(trainer):
+        nll, *rest = validate(trainer)
+        return nll + trainer.iteration, *rest
+
+    monkeypatch.setattr(trainer_module.Trainer, "validate", worse)
     (folder,) = run(task, posterior, tmp_path / "run", "ps-nogs+", config=config)
     network, about = load_network(folder / "best-accuracy.safetensors")
     (plain,) = run(task, posterior, tmp_path / "run", "fixed")
@@ -104,11 +114,49 @@ def test_training_changes_the_core_unless_told_otherwise(task, rate):
     network = TokenNetwork(posterior.network, posterior.architecture, looks, inverse_temperature=temperatures)
     before = {name: value.clone() for name, value in network.core.state_dict().items()}
     config = PlusConfig(iterations=3, batch=16, candidates=3, core_rate=rate)
-    made = trainer_module.Trainer(task, network, config=config, seed=0, precision=posterior.precision, mark="")
+    rows = torch.from_numpy(task.rows("train"))
+    how = {"precision": posterior.precision, "mark": "", "training": rows, "validation": rows}
+    made = trainer_module.Trainer(task, network, config=config, seed=0, **how)
     made.step()
     same = [torch.equal(value, before[name]) for name, value in network.core.state_dict().items()]
     assert all(same) if rate == 0 else not any(same)
-    assert not torch.equal(network.looks.table, torch.zeros(1, 3, len(task.grid)))
+    assert network.looks.table.any() == (rate > 0)  # the table of a posterior that stays is what was measured
+    assert network.looks.head.last.weight.any()
+
+
+def test_a_frozen_posteriors_head_learns_from_images_that_it_has_not_seen(task, tmp_path, monkeypatch):
+    posterior = saved(task, tmp_path / "p.safetensors")
+    seen = []
+    monkeypatch.setattr(training_module, "Trainer", lambda *_, **given: seen.append(given) or 1 / 0)
+    for split, frozen in (("train", 0.0), ("posterior", 0.0), ("posterior", 1e-3)):
+        monkeypatch.setattr(
+            training_module,
+            "strangers",
+            lambda task, _, split=split: tuple(
+                id for id in (*task.splits["validation"], *task.splits["train"]) if id not in task.splits[split]
+            ),
+        )
+        with pytest.raises(ZeroDivisionError):
+            run(task, posterior, tmp_path / f"{split}{frozen}", "ps-nogs+", config=PlusConfig(core_rate=frozen))
+    validation, annotated = (set(task.rows(name).tolist()) for name in ("validation", "annotate"))
+    of_all, of_some, trained_on = [(set(g["training"].tolist()), set(g["validation"].tolist())) for g in seen]
+    assert of_all[0] | of_all[1] == validation
+    assert not of_all[0] & of_all[1]
+    assert of_some == (annotated, validation)
+    assert trained_on == (set(task.rows("train").tolist()), validation)
+
+
+def test_what_all_candidates_share_weighs_a_tenth(task):
+    expected, losses = torch.rand(5, 4, 2), torch.rand(5, 4, 2)
+    new = torch.ones(5, 4, 1, dtype=torch.bool)
+    new[0, 1] = False
+    total = 0.0
+    for image in range(5):
+        for attribute in range(2):
+            some = [c for c in range(4) if new[image, c]]
+            apart = np.array([float(expected[image, c, attribute] - losses[image, c, attribute]) for c in some])
+            total += (((apart - apart.mean()) ** 2).mean() + 0.1 * apart.mean() ** 2) / 10
+    assert trainer_module._error(expected, losses, new).item() == pytest.approx(total, rel=1e-5)
 
 
 def test_a_stopped_training_goes_on_to_the_same_network(task, tmp_path, monkeypatch):

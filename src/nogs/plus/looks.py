@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from nogs.posterior.labels import Float32Linear
 from nogs.posterior.tokens import Block, GlimpseTokens
+from nogs.supervision.fixed import between, coarse_locations
 
 TEMPERATURE = 0.05
 """Nats: of two locations, one expected to be so much better is taken e times as often where locations are drawn."""
@@ -50,14 +51,17 @@ class LocationHead(nn.Module):
     has a gain for every hidden unit.
     """
 
-    def __init__(self, core: GlimpseTokens, *, attributes: int, locations: int) -> None:
+    def __init__(self, core: GlimpseTokens, *, attributes: int) -> None:
         super().__init__()
         width = core.prior.numel()
         self.blocks, self.prior = copy.deepcopy(core.blocks), nn.Parameter(core.prior.detach().clone())
         self.norm = nn.LayerNorm(2 * width)
         self.hidden = nn.Linear(2 * width, _HIDDEN)
         self.gain = nn.Parameter(torch.ones(attributes, _HIDDEN))
-        self.last = Float32Linear(_HIDDEN, locations)
+        coarse = coarse_locations(core.grid)
+        self.last = Float32Linear(_HIDDEN, len(coarse))
+        self.register_buffer("spread", between(core.grid, torch.eye(len(coarse))), persistent=False)
+        self.spread: Tensor
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
@@ -65,13 +69,14 @@ class LocationHead(nn.Module):
         self,
         state: Float[Tensor, "Q D"],
         tokens: Float[Tensor, "Q S D"],
-        attribute: Int[Tensor, " Q"],
+        attribute: Int[Tensor, " Q"] | None,
         seen: Bool[Tensor, "Q S"] | None = None,
-    ) -> Float32[Tensor, "Q L"]:
-        """Corrections in nats."""
+    ) -> Float32[Tensor, "Q A L"]:
+        """Corrections in nats, of one attribute each, or of all."""
         own = context(self.prior, self.blocks, tokens, seen)
         hidden = F.gelu(self.hidden(self.norm(torch.cat([own, state], -1))))
-        return self.last(hidden * self.gain[attribute])
+        gain = self.gain if attribute is None else self.gain[attribute][:, None]
+        return self.last(hidden[:, None] * gain) @ self.spread
 
 
 class Looks(nn.Module):
@@ -92,8 +97,7 @@ class Looks(nn.Module):
         super().__init__()
         self.table = nn.Parameter(table.clone())
         self.sampled = sampled
-        attributes, _, locations = table.shape
-        self.head = LocationHead(core, attributes=attributes, locations=locations) if learned else None
+        self.head = LocationHead(core, attributes=len(table)) if learned else None
 
     def forward(
         self,
@@ -107,4 +111,11 @@ class Looks(nn.Module):
         table = self.table[attribute, step]
         if self.head is None:
             return table
-        return table + self.head(state.detach(), tokens.detach(), attribute, seen)
+        return table + self.head(state.detach(), tokens.detach(), attribute, seen)[:, 0]
+
+    def of_all(
+        self, state: Float[Tensor, "Q D"], tokens: Float[Tensor, "Q S D"], step: int
+    ) -> Float32[Tensor, "Q A L"]:
+        """Scores of all attributes; locations that were seen are like any other."""
+        assert self.head is not None
+        return self.table[:, step] + self.head(state.detach(), tokens.detach(), None)

@@ -123,6 +123,15 @@ class TokenNetwork(Looking):
         scale = None if step is None else self.inverse_temperature[step, attribute][:, None]
         return self._values(self.core.classify(state), attribute, scale)
 
+    def all_answers(self, state: Float[Tensor, "B D"], step: int | None = None) -> Float32[Tensor, "B A C"]:
+        """Log-probabilities of all attributes' values, likewise."""
+        scale = None if step is None else self.inverse_temperature[step][None]
+        logits = self.core.classify(state)
+        if self.posterior.head.space.kind == "categorical":
+            return self.posterior.head.log_probabilities(logits, scale)
+        found = self.posterior.head.log_probabilities(logits)[:, self.variable]
+        return found if scale is None else (found * scale[..., None]).log_softmax(-1)
+
     def _values(self, logits: Tensor, attribute: Tensor, scale: Tensor | None) -> Tensor:
         found = self.posterior.head.log_probabilities(logits, scale)
         if found.shape[1] == 1:

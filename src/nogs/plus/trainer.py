@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from jaxtyping import Float32, Int, UInt8
+from jaxtyping import Bool, Float32, Int, UInt8
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -29,9 +30,11 @@ from nogs.posterior.calibration import fit_inverse_temperature
 from nogs.posterior.labels import Head, label_table
 from nogs.posterior.queries import resident
 from nogs.runtime import progress, streams
+from nogs.runtime.capture import captured
 from nogs.runtime.device import Precision
 from nogs.runtime.headers import Header
 from nogs.runtime.metrics import Metrics
+from nogs.runtime.rates import adam_state, falling, set_rate
 from nogs.runtime.state import read_state, restore, save_state, state_of
 
 __all__ = ["Trainer"]
@@ -42,6 +45,7 @@ SAVE_SECONDS = 60.0
 _ELSEWHERE = 0.1  # share of the looks that go anywhere, so that states off the policy's path are known too
 _WARMUP = 30  # iterations
 _DECAY = 0.01
+_LEVEL = 0.1  # weight of what all candidates of an image have in common
 _AT_ONCE = {"cuda": 4096, "cpu": 512}  # looks that are evaluated together
 
 
@@ -67,10 +71,15 @@ class Trainer:
         seed: int,
         precision: Precision,
         mark: str,
+        training: Int[Tensor, " n"],
+        validation: Int[Tensor, " m"],
         flip: bool = False,
         augment: AugmentConfig | None = None,
     ) -> None:
-        self.task, self.network, self.config, self.seed, self.mark = task, network, config, seed, mark
+        """`training` and `validation` are rows of the images that the network learns from, and that versions are
+        compared on."""
+        self.network, self.config, self.seed, self.mark = network, config, seed, mark
+        self.training, self.validation = training, validation
         self.precision, self.device, self.flip, self.augment = precision, network.pixels.device, flip, augment
         table = network.looks.table.detach()
         with torch.random.fork_rng(devices=[]):
@@ -78,20 +87,32 @@ class Trainer:
             network.looks = Looks(network.core, table, learned=True).to(self.device)
         self.images = resident(task.images, self.device)
         self.labels = torch.from_numpy(label_table(task)).to(self.device)[:, list(network.variables)]
-        rows = {split: torch.from_numpy(task.rows(split)).to(self.device) for split in ("train", "validation")}
-        self.training, self.validation = rows["train"], rows["validation"]
         self.batch = min(config.batch, len(self.training))
         core = [p for p in network.core.parameters() if p.requires_grad]
         for parameter in core:
             parameter.requires_grad_(config.core_rate > 0)
-        groups = [(config.learning_rate, list(network.looks.parameters()))]
+        looks = dict(network.looks.named_parameters())
+        if not config.core_rate:  # then the table is what it was measured to be
+            for name in ("table", "head.last.bias"):
+                looks.pop(name).requires_grad_(False)
+        groups = [(config.learning_rate, list(looks.values()))]
         groups += [(config.core_rate, core)] if config.core_rate else []
         self.parameters = [p for _, members in groups for p in members]
+        on_gpu = self.device.type == "cuda"  # where a captured graph reads the step sizes from memory
         self.optimizer = torch.optim.AdamW(
-            [{"params": members, "lr": rate, "most": rate} for rate, members in groups],
+            [
+                {"params": members, "factor": rate, "lr": torch.zeros((), device=self.device) if on_gpu else 0.0}
+                for rate, members in groups
+            ],
             weight_decay=_DECAY,
             fused=True,
+            capturable=on_gpu,
         )
+        for parameter in self.parameters:
+            self.optimizer.state[parameter] = adam_state(parameter)
+        self.clock = torch.zeros((), dtype=torch.int64, device=self.device)
+        """The iteration, as the device counts it."""
+        self.work: Callable[[], None] | None = None
         self.iteration, self.spent = 0, 0.0
         self.failed: int | None = None
         self.logged: str | None = None
@@ -100,12 +121,19 @@ class Trainer:
         self.best = {name: value.clone() for name, value in network.state_dict().items()}
 
     def step(self) -> None:
-        """One iteration."""
-        self.iteration += 1
-        rise, fall = min(1.0, self.iteration / _WARMUP), (self.iteration - 1) / self.config.iterations
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["most"] * rise * (1 + math.cos(math.pi * fall)) / 2
+        """One iteration, on a GPU as a captured graph."""
+        rise = min(1.0, (self.iteration + 1) / _WARMUP)
+        set_rate(self.optimizer, rise * falling(self.iteration, self.config.iterations))
+        if self.work is None:
+            changes = [*self.tensors().values(), self.total, self.clock]
+            self.work = captured(self._work, self.device, changes=changes)
         torch.manual_seed(streams.key(self.seed, "plus", step=self.iteration))
+        self.work()
+        self.iteration += 1
+
+    def _work(self) -> None:
+        """What an iteration computes: batch, loss, gradient, step."""
+        self.clock += 1
         loss = self.loss()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -121,30 +149,35 @@ class Trainer:
         flip = torch.rand(batch, device=device) < 0.5 if self.flip else None
         changes = None
         if self.augment is not None:
-            drawn = self.iteration * batch + torch.arange(batch, device=device)
+            drawn = self.clock * batch + torch.arange(batch, device=device)
             changes = self.augment.draw(streams.key(self.seed, "plus changes"), drawn)
-        truth = self.labels[rows, attribute]
+        truth = self.labels[rows]
         network.eval()
         candidates = self._candidates(rows, attribute, flip, changes)
         network.train()
-        network.core.train(self.config.core_rate > 0)  # one that stays as it is drops nothing
+        learns = self.config.core_rate > 0
+        network.core.train(learns)  # one that stays as it is drops nothing
         glimpses, each = candidates.shape[1:]
-        tokens = network.read(self.images, rows, candidates.flatten(1), flip=flip, changes=changes)
+        with torch.set_grad_enabled(learns):
+            tokens = network.read(self.images, rows, candidates.flatten(1), flip=flip, changes=changes)
         tokens = tokens.unflatten(1, (glimpses, each))
-        several = attribute.repeat_interleave(each)
         loss = torch.zeros((), device=device)
         for step in range(glimpses):
             before = tokens[:, :step, 0]  # the chosen ones
-            shared = before[:, None].expand(-1, each, -1, -1, -1)
-            after = network.states(torch.cat([shared, tokens[:, step, :, None]], 2).flatten(0, 1))
-            found = -network.answers(after, several).unflatten(0, (batch, each))
-            losses = found.gather(-1, truth[:, None, None].expand(-1, each, 1))[..., 0]
-            scores = network.scores(before, attribute, candidates[:, :step, 0])
-            expected = scores.gather(1, candidates[:, step])
+            with torch.set_grad_enabled(learns):
+                shared = before[:, None].expand(-1, each, -1, -1, -1)
+                after = network.states(torch.cat([shared, tokens[:, step, :, None]], 2).flatten(0, 1))
+                found = network.all_answers(after, None if learns else step + 1).unflatten(0, (batch, each))
+                losses = -found.gather(-1, truth[:, None, :, None].expand(-1, each, -1, -1))[..., 0]
+            with torch.no_grad():
+                state = network.states(before)
+            scores = network.looks.of_all(state, before.flatten(1, 2), step)
+            expected = scores.gather(2, candidates[:, None, step].expand(-1, scores.shape[1], -1)).mT
             # the score of a location that was seen before says only that
             new = (candidates[:, :step, 0, None] != candidates[:, step, None]).all(1)
-            error = torch.where(new, expected - losses.detach(), 0).square().mean()
-            loss = loss + losses[:, 0].mean() + losses.mean() + error
+            loss = loss + _error(expected, losses.detach(), new[..., None])
+            if learns:
+                loss = loss + losses[:, 0].mean() + losses.mean()
         return loss / glimpses
 
     @torch.no_grad()
@@ -161,7 +194,8 @@ class Trainer:
             scores = network.scores(tokens, attribute, seen)
             anywhere = torch.rand(len(rows), device=device) < _ELSEWHERE
             chosen = torch.where(anywhere, torch.randint(locations, anywhere.shape, device=device), scores.argmin(1))
-            likely = (-scores / TEMPERATURE).softmax(-1).multinomial(good)
+            noise = -torch.rand_like(scores).log().neg().log()  # Gumbel's: the largest sums are a draw by the scores
+            likely = (noise - scores / TEMPERATURE).topk(good).indices
             rest = torch.randint(locations, (len(rows), number - 1 - good), device=device)
             out.append(torch.cat([chosen[:, None], likely, rest], 1))
             seen = torch.cat([seen, chosen[:, None]], 1)
@@ -255,14 +289,23 @@ class Trainer:
             progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
             return
         counters, tensors = read_state(path, _Counters)
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                moments = {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
-                self.optimizer.state[parameter] = {"step": torch.zeros((), device=self.device), **moments}
         restore(path, self.tensors(), tensors)
         for name, value in counters:
             setattr(self, name, value)
+        self.clock.fill_(self.iteration)
         progress.say(f"Going on from iteration {self.iteration}.")
+
+
+def _error(
+    expected: Float32[Tensor, "B C A"], losses: Float32[Tensor, "B C A"], new: Bool[Tensor, "B C 1"]
+) -> Float32[Tensor, ""]:
+    """Mean squared error of the head, most of it of the differences between candidates, which are what it chooses by:
+    how hard an image is moves all of them alike, and would drown the rest."""
+    count = new.sum(1, keepdim=True).clamp(min=1)
+    error = torch.where(new, expected - losses, 0)
+    level = error.sum(1, keepdim=True) / count
+    apart = torch.where(new, error - level, 0)
+    return (apart.square() / count).sum(1).mean() + _LEVEL * level.square().mean()
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 from torch import Tensor
 
 from nogs.attention.cohort import Cohort, Member
@@ -142,6 +142,7 @@ class _Job:
         mark = fingerprint(
             self.config.model_dump(), identity(self.source), self.task.fingerprint, network.variables, member.seed
         )
+        training, validation = self._images()
         trainer = Trainer(
             self.task,
             network,
@@ -149,6 +150,8 @@ class _Job:
             seed=member.seed,
             precision=posterior.precision,
             mark=mark,
+            training=training,
+            validation=validation,
             flip=self.how.flip,
             augment=self.how.augment,
         )
@@ -163,6 +166,17 @@ class _Job:
         if not trainer.best_iteration:
             network.looks = Looks(network.core, table).to(self.device)
         return trainer.best_iteration
+
+    def _images(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " m"]]:
+        """Rows to learn from and to compare versions on.
+
+        Where the posterior stays as it is, the head learns from images that the posterior has not seen: on others every
+        location looks good. If these are the validation images alone, it learns from half of them.
+        """
+        if self.config.core_rate:
+            return torch.from_numpy(self.task.rows("train")).to(self.device), self.validation
+        others = self.strangers[~torch.isin(self.strangers, self.validation)]
+        return (others, self.validation) if len(others) else (self.validation[::2], self.validation[1::2])
 
     def _table(self, method: str, posterior: NetworkPosterior, variables: Sequence[int]) -> Float32[Tensor, "A T L"]:
         """Scores of the locations before anything is learned."""

@@ -17,10 +17,12 @@ from torch.nn import functional as F
 from nogs.glimpse import Grid
 from nogs.posterior.protocol import Posterior, cross_entropy
 
-__all__ = ["FixedOrder", "fixed_order"]
+__all__ = ["FixedOrder", "between", "coarse_locations", "fixed_order"]
 
 _ALL = 400  # locations: a grid of more is searched coarsely first
 _COARSE = 13  # rows and columns of the coarse search
+_FEW = 500  # images that a large grid is searched on; all decide between the best
+_BEST = 16  # locations
 _ANSWERS = 1 << 24  # numbers that are held at once
 
 
@@ -28,8 +30,9 @@ _ANSWERS = 1 << 24  # numbers that are held at once
 class FixedOrder:
     """For each label variable an order of grid indices, and the mean cross-entropies that it was chosen by.
 
-    `losses[v, t, l]` is the mean cross-entropy (nats) after the first t locations of the order and l. Where a large
-    grid was searched coarsely, locations in between are interpolated, and never below the best.
+    `losses[v, t, l]` is the mean cross-entropy (nats) after the first t locations of the order and l. A large grid is
+    searched coarsely and on some of the images; all decide between the best. Locations in between are interpolated, and
+    never below the best.
     """
 
     order: Int64[Tensor, "V T"]
@@ -50,11 +53,12 @@ def fixed_order(
     """The order for each of `variables`, chosen on the images `rows`; `advance` is told of every location tried."""
     grid, device = posterior.grid, images.device
     pixels = grid.pixels.to(device)
-    coarse, step = _coarse(grid)
+    coarse, step = coarse_locations(grid), _step(grid)
+    few = rows if step == 1 else rows[:: max(1, len(rows) // _FEW)]
     order = torch.zeros(len(variables), 0, dtype=torch.int64)
     losses = torch.zeros(len(variables), glimpses, len(grid))
 
-    def asked(prefix: Tensor, locations: Tensor, of: Sequence[int]) -> Float32[Tensor, "v l"]:
+    def asked(prefix: Tensor, locations: Tensor, of: Sequence[int], rows: Tensor = few) -> Float32[Tensor, "v l"]:
         """Mean cross-entropies of some variables after a prefix and each of these locations."""
         total = torch.zeros(len(of), len(locations), dtype=torch.float64)
         values = labels.shape[1] * (2 if posterior.space.kind == "bernoulli" else len(posterior.space.names))
@@ -77,9 +81,14 @@ def fixed_order(
                     near = _around(grid, int(coarse[_best(coarse, found, prefix)]), step, coarse)
                     tried, place = torch.cat([coarse, near]).sort()  # of equals the first on the grid is taken
                     values = torch.cat([found, asked(prefix, near, [variables[v]])[0]])[place]
+                    last = values.masked_fill(torch.isin(tried, prefix), torch.inf).argsort()[:_BEST]
+                    exact = asked(prefix, tried[last], [variables[v]], rows)[0]
+                    values += exact[0] - values[last[0]]  # differences between locations vary less than images do
+                    values[last] = exact
+                    found = values[torch.isin(tried, coarse)]
                 best = _best(tried, values, prefix)
                 chosen[v] = tried[best]
-                losses[v, t] = _between(grid, coarse, found, step).clamp(min=float(values[best]) + 1e-6)
+                losses[v, t] = between(grid, found).clamp(min=float(values[best]) + 1e-6)
                 losses[v, t, tried] = values
         order = torch.cat([order, chosen], 1)
     return FixedOrder(order, losses)
@@ -90,12 +99,17 @@ def _best(locations: Int[Tensor, " l"], values: Float32[Tensor, " l"], taken: In
     return int(values.masked_fill(torch.isin(locations, taken), torch.inf).argmin())
 
 
-def _coarse(grid: Grid) -> tuple[Int64[Tensor, " l"], int]:
-    """Grid indices of the coarse search, and its step; a small grid is searched whole."""
+def _step(grid: Grid) -> int:
+    """Rows and columns from one location of the coarse search to the next; a small grid is searched whole."""
     rows, columns = grid.shape
-    step = 1 if rows * columns <= _ALL else -(-max(rows, columns) // _COARSE)
+    return 1 if rows * columns <= _ALL else -(-max(rows, columns) // _COARSE)
+
+
+def coarse_locations(grid: Grid) -> Int64[Tensor, " l"]:
+    """Grid indices of the coarse search."""
+    (rows, columns), step = grid.shape, _step(grid)
     row, column = torch.arange(step // 2, rows, step), torch.arange(step // 2, columns, step)
-    return (row[:, None] * columns + column).flatten(), step
+    return (row[:, None] * columns + column).flatten()
 
 
 def _around(grid: Grid, index: int, step: int, tried: Int[Tensor, " l"]) -> Int64[Tensor, " l"]:
@@ -110,10 +124,12 @@ def _around(grid: Grid, index: int, step: int, tried: Int[Tensor, " l"]) -> Int6
     return flat[~torch.isin(flat, tried)]
 
 
-def _between(grid: Grid, coarse: Int[Tensor, " l"], values: Float32[Tensor, " l"], step: int) -> Float32[Tensor, " L"]:
+def between(grid: Grid, values: Float32[Tensor, "*batch l"]) -> Float32[Tensor, "*batch L"]:
     """The values of the coarse search at every location, interpolated."""
+    (rows, columns), step = grid.shape, _step(grid)
     if step == 1:
         return values
-    rows, columns = grid.shape
     shape = (len(range(step // 2, rows, step)), len(range(step // 2, columns, step)))
-    return F.interpolate(values.view(1, 1, *shape), (rows, columns), mode="bilinear", align_corners=False).flatten()
+    flat = values.reshape(-1, 1, *shape)
+    found = F.interpolate(flat, (rows, columns), mode="bilinear", align_corners=False)
+    return found.reshape(*values.shape[:-1], len(grid))
