@@ -166,9 +166,6 @@ def attention_seconds(recipe: Recipe, task: Task, members: Sequence[Member], *, 
     return step * config.iterations + validation * math.ceil(config.iterations / config.validate_every)
 
 
-_ROWS = {"training": "train", "validation": "validation"}
-
-
 def plus_seconds(
     recipe: Recipe, task: Task, attributes: Sequence[str | None], *, posterior: str, device: torch.device
 ) -> float:
@@ -182,8 +179,17 @@ def plus_seconds(
     table = torch.zeros(len(attributes), recipe.glimpses, len(task.grid))
     variables = [0 if attribute is None else task.attribute(attribute) for attribute in attributes]
     network = TokenNetwork.on(known, table, variables=variables)
-    rows = {name: torch.from_numpy(task.rows(split)).to(device) for name, split in _ROWS.items()}
-    trainer = Trainer(task, network, config=config, seed=0, precision=known.precision, mark="", **rows)
+    training, validation = (torch.from_numpy(task.rows(split)).to(device) for split in ("train", "validation"))
+    trainer = Trainer(
+        task,
+        network,
+        config=config,
+        seed=0,
+        precision=known.precision,
+        mark="",
+        training=training,
+        validation=validation,
+    )
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), known.precision.active():
         step = _seconds(trainer.step, device)
         validation = _seconds(trainer.validate, device, times=1)
