@@ -9,6 +9,7 @@ import io
 import posixpath
 import re
 import zlib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ _INK = "#010203"  # stands for the colour of the text, which the page decides
 _LINK = re.compile(r"(\]\()(\.\.?/[^)#\s]+)")
 _EQUATION = re.compile(r"^\$\$\n(.*?)\n\$\$$", re.MULTILINE | re.DOTALL)
 _TAG = re.compile(r"\\tag\{(.*?)\}")
+_PUBLIC = re.compile(r"^::: (nogs(?:\.\w+)?)\.(\w+)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -39,14 +41,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Links as the built manual has them, and equations drawn."""
+    """Links as the built manual has them, equations drawn, and public names where mkdocstrings finds them."""
     here = posixpath.dirname(page.file.src_uri)
 
     def link(found: re.Match[str]) -> str:
         beside = re.sub(r"^\.\./(?=(results|examples)/)", "", posixpath.normpath(posixpath.join(here, found[2])))
         return found[1] + posixpath.relpath(beside, here or ".")
 
+    markdown = _PUBLIC.sub(lambda found: documented(found[1], found[2]), markdown)
     return _EQUATION.sub(lambda found: equation(found[1]), _LINK.sub(link, markdown))
+
+
+def documented(package: str, name: str) -> str:
+    """The directive of a public name: read where it is defined, headed as users import it. Others stay as they are."""
+    public, home = f"{package}.{name}", import_module(package)
+    if name not in home.__all__:
+        return f"::: {public}"
+    module = getattr(home, "_HOMES", {}).get(name) or getattr(getattr(home, name), "__module__", package)
+    module = package if module == "builtins" else module
+    return f"::: {module}.{name}\n    options:\n      heading: {public}\n      toc_label: {public}"
 
 
 def equation(tex: str) -> str:

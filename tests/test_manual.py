@@ -122,6 +122,18 @@ def test_every_equation_and_algorithm_of_the_paper_is_linked_to_the_code():
     assert len(re.findall(r"^## Algorithm \d", text, re.M)) == 2
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "reference").glob("*.md")), ids=lambda page: page.stem)
+def test_reference_has_the_public_names_and_those_that_other_pages_link_to(page):
+    package = f"nogs.{page.stem}"
+    public, _, inside = page.read_text().partition("## Inside")
+    named = re.findall(rf"^::: {package}\.(\w+)$|^`{package}\.(\w+)\(|^::: nogs\.(load)$", public, re.M)
+    assert sorted("".join(name) for name in named) == sorted(importlib.import_module(package).__all__)
+    manual = "".join(other.read_text() for other in DOCS.glob("*.md"))
+    linked = re.findall(rf"\]\(reference/{page.name}#([\w.]+)\)", manual)
+    for name in re.findall(r"^::: (\S+)$", inside, re.M):
+        assert any(f"{link}.".startswith(f"{name}.") for link in linked), name
+
+
 def test_every_package_has_a_page_of_reference():
     packages = {path.parent.name for path in (ROOT / "src" / "nogs").glob("*/__init__.py")} - {"cli"}
     assert {page.stem for page in (DOCS / "reference").glob("*.md")} == packages

@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nogs.attention.comparison import Learned, by_horizon, compare, curves_json, measure, read_run, table, tasks_table
+from nogs.attention.comparison import Learned, by_horizon, compare, curves_json, measure, read_run
+from nogs.attention.comparison_tables import table, tasks_table
 from nogs.report import convergence_figure, curves_figure
 from nogs.runtime.errors import InputError
 

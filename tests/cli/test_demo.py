@@ -13,6 +13,7 @@ SMALL = {
     "completion": {"drawn": 20, "kept": 6},
     "design": {"images": 3},
     "whole": {"iterations": 4, "batch": 16, "width": 4},
+    "plus": {"iterations": 4, "validate_every": 2, "batch": 8, "candidates": 2},
     "attention": {"iterations": 8, "validate_every": 4, "save_every": 1, "hidden": 16, "batch": 16, "trajectories": 2},
 }
 

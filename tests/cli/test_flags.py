@@ -87,18 +87,18 @@ WITH_RECIPE = [
 ]
 
 
-def helped(capsys, *words):
-    """What --help prints, at 100 columns: its lines, and its text without boxes."""
+def helped(capsys, *words, columns=100):
+    """What --help prints on a terminal of so many columns: its lines, and its text without boxes."""
     assert main([*words]) == 0
     said = capsys.readouterr().out.splitlines()
-    screen = [line[n : n + 100] for line in said for n in range(0, len(line) or 1, 100)]
+    screen = [line[n : n + columns] for line in said for n in range(0, len(line) or 1, columns)]
     return screen, " ".join(" ".join(line.strip("│ ") for line in said).split())
 
 
 @pytest.mark.parametrize("command", WITH_RECIPE)
 def test_help_of_a_recipe_fits_on_one_screen_and_the_whole_is_one_flag_away(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    lines, text = helped(capsys, *command.split(), "folder", "--help")
+    monkeypatch.setenv("COLUMNS", "80")
+    lines, text = helped(capsys, *command.split(), "folder", "--help", columns=80)
     assert len(lines) <= 45, len(lines)
     assert "--help-all shows every flag." in text
     assert "--attention.pretrain-epochs" not in text

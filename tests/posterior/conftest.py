@@ -17,7 +17,7 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def every_validation_is_saved(monkeypatch):
-    monkeypatch.setattr("nogs.posterior.trainer.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("nogs.runtime.training.SAVE_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -266,7 +266,7 @@ def test_training_may_see_more_glimpses_than_the_recipe(task):
     trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
     trainer.step()
     assert [t for _, t in trainer.groups] == [0, 1, 2, 3, 4, 5, 6]
-    by_t, _ = trainer.validate()
+    by_t = trainer.validate()["validation_cross_entropy_by_glimpses"]
     assert len(by_t) == T + 1
 
 
@@ -508,7 +508,7 @@ def test_averaged_weights_are_validated_at_their_best_temperature(task):
     trainer = Trainer(task, config=QUICK.model_copy(update={"average": 0.5}), glimpses=T, seed=0, device=CPU)
     with torch.no_grad():
         trainer.average.head.weight *= 20
-    by_t, _ = trainer.validate()
+    by_t = torch.tensor(trainer.validate()["validation_cross_entropy_by_glimpses"])
     judge, posterior = trainer.validation, trainer.posterior()
     truth, count = trainer.labels[judge.rows][:, 0], torch.arange(T + 1).repeat_interleave(len(judge.rows))
     where, rows = judge.pixels.repeat(T + 1, 1, 1), judge.rows.repeat(T + 1)

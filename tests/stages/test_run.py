@@ -173,7 +173,7 @@ def test_the_whole_image_reference_is_trained_again_where_its_own_fields_change(
 def test_an_interrupted_stage_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, capsys, stage):
     trainer = posterior_training.Trainer if stage == "posterior" else Trainer
     step, found = trainer.step, tiny()
-    monkeypatch.setattr("nogs.posterior.trainer.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("nogs.runtime.training.SAVE_SECONDS", 0.0)
 
     def interrupted(self):
         if int(self.iteration) == 3:

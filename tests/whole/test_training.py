@@ -112,7 +112,8 @@ def slowed(monkeypatch, seconds):
 
     monkeypatch.setattr(Trainer, "step", slow(step))
     monkeypatch.setattr(Trainer, "features", slow(features))
-    monkeypatch.setattr("nogs.whole.trainer.time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
+    for module in ("nogs.whole.trainer", "nogs.runtime.training"):
+        monkeypatch.setattr(f"{module}.time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
 
 
 def test_the_time_ends_a_training_and_its_step_size_has_fallen_by_then(digits, tmp_path, monkeypatch, capsys):

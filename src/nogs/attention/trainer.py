@@ -31,6 +31,7 @@ from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.headers import Header
 from nogs.runtime.memory import keep_freed_memory
 from nogs.runtime.metrics import Metrics
+from nogs.runtime.rates import adam_tensors
 from nogs.runtime.state import read_state, restore, save_state
 
 BEST = {"accuracy": 1, "balanced_accuracy": 1, "nll": -1}
@@ -187,10 +188,8 @@ class Trainer:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
         out = {"iteration": self.iteration, "sums": self.sums}
-        for name, parameter in self.learned.items():
-            out[f"network.{name}"] = parameter.data
-            for part, value in self.optimizer.state[parameter].items():
-                out[f"adam.{part}.{name}"] = value
+        out.update({f"network.{name}": parameter.data for name, parameter in self.learned.items()})
+        out.update(adam_tensors(self.optimizer, self.learned))
         for kind in BEST:
             out[f"best.{kind}"], out[f"best_iteration.{kind}"] = self.best[kind], self.best_iteration[kind]
             out.update({f"best.{kind}.{name}": value for name, value in self.best_networks[kind].items()})

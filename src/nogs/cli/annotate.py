@@ -16,10 +16,10 @@ class AnnotateArgs(StageArgs):
     fields_shown = ("glimpses", "data.annotated", "completion.kind", "completion.kept", "design.search")
     attribute: Attributes = ()
     bank: OptionalFolder = None
-    """Folder of the image bank, or the run that holds it; by default RUN/bank."""
+    """Folder of a bank, or of its run; by default RUN/bank."""
     posterior: NameOrFile = None
-    """A published posterior, or a posterior's file; by default RUN/posterior/posterior.safetensors,
-    and where there is none the recipe's published one."""
+    """A published posterior, or a posterior's file; by default the run's, and where it has none the recipe's published
+    one."""
     subset: Annotated[str | None, tyro.conf.arg(metavar="FROM:TO")] = None
     """Which of the images to annotate, as FROM:TO counted from 0, or ids with commas between; by default all."""
     unchecked: Annotated[bool, Rare] = False
@@ -27,7 +27,7 @@ class AnnotateArgs(StageArgs):
     executor: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster that is running."""
     workers: int | None = None
-    """local: how many processes; by default one a GPU, or one a core where there is none."""
+    """local: how many processes; by default one a GPU, else one a core."""
     address: Annotated[str, Rare] = "auto"
     """ray: the cluster's address, as HOST:PORT; auto finds the one that this machine is part of."""
     generator_path: Annotated[OptionalPath, Rare] = None
@@ -40,9 +40,9 @@ def annotate(argv: list[str]) -> None:
         AnnotateArgs,
         argv,
         prog="nogs annotate",
-        description="Find, for each image and one glimpse after the other, the location that is expected to leave the "
-        "label least uncertain (algorithm 1), into RUN/sequences[/ATTRIBUTE]. The same recipe and inputs give the same "
-        "bytes on one kind of device, whatever the number of workers and however often it was stopped.",
+        description="Find for each image, glimpse after glimpse, the location that is expected to leave the label "
+        "least uncertain (algorithm 1). On one kind of device the bytes are the same, whatever the workers and "
+        "restarts.",
     )
     from nogs.runtime.files import read_json
     from nogs.stages import sequences

@@ -14,14 +14,14 @@ class RunArgs(StageArgs):
     """Arguments of `nogs run`."""
 
     fields_shown = (
-        *("glimpses", "data.image_size", "data.glimpse", "data.annotated", "posterior.iterations", "bank.generator"),
-        "attention.iterations",
+        *("glimpses", "data.image_size", "data.glimpse", "data.annotated", "posterior.iterations"),
+        *("plus.iterations", "attention.iterations"),
     )
     attribute: Attributes = ()
     method: tuple[str, ...] = ("ps-nogs+", "ram", "fixed", "centre-out", "random")
     """Methods to train, as in nogs train; ps-nogs needs a bank and sequences."""
     seeds: tuple[int, ...] = ()
-    """One or more seeds, a network each; by default the recipe's."""
+    """Seeds, a network each; by default the recipe's."""
     posterior: NameOrFile = None
     """A published posterior, or a posterior's file, in place of one that is trained here."""
     generator_path: Annotated[OptionalPath, Rare] = None
@@ -29,7 +29,7 @@ class RunArgs(StageArgs):
     until: Literal["data", "posterior", "bank", "sequences", "whole-image", "attention", "report"] = "report"
     """The last stage to do."""
     workers: Annotated[int | None, Rare] = None
-    """Processes that annotate; by default one a GPU, or one a core where there is none."""
+    """Processes that annotate; by default one a GPU, else one a core."""
     estimate: Annotated[bool, Rare] = True
     """Measure before each stage, on a little of its work, how long it will take."""
 
@@ -40,9 +40,8 @@ def run(argv: list[str]) -> None:
         RunArgs,
         argv,
         prog="nogs run",
-        description="All stages of a recipe, from labelled images to a report. What is done is skipped, what was "
-        "stopped goes on, and what was made with other settings is made again; a line says so. nogs run PICTURES is "
-        "short for nogs run folder --data PICTURES.",
+        description="All stages of a recipe, from labelled images to a report. What is done is skipped; what was made "
+        "with other settings is made again. nogs run PICTURES is short for nogs run folder --data PICTURES.",
         choosing=True,
         tell=tell,
     )

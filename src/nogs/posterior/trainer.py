@@ -6,15 +6,12 @@ iteration, and everything else is in the state.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
-from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
 from nogs.data.task import Task
@@ -30,40 +27,28 @@ from nogs.posterior.stems import VGGStem
 from nogs.posterior.teaching import Teacher
 from nogs.posterior.tokens import GlimpseTokens
 from nogs.posterior.validation import Validation
-from nogs.runtime import progress, streams
+from nogs.runtime import streams
 from nogs.runtime.capture import captured
 from nogs.runtime.device import pick_precision
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
-from nogs.runtime.headers import Header
-from nogs.runtime.metrics import Metrics
-from nogs.runtime.rates import set_rate
-from nogs.runtime.state import read_state, restore, save_state, state_of
+from nogs.runtime.rates import adam_tensors, set_rate
+from nogs.runtime.training import Training
 
 __all__ = ["Trainer"]
 
-SAVE_SECONDS = 60.0
-"""The state is saved at the first validation after so many seconds, which is what a killed run loses at most."""
 AVERAGE_START = 10
 """After n iterations the average's decay is n / (n + this), until that is more than the recipe's."""
 
 
-class _Counters(Header):
-    """What a state holds besides tensors."""
+class Trainer(Training):
+    """The network with its optimiser, and the average of its weights."""
 
-    iteration: int = Field(ge=0)
-    spent: float = Field(ge=0)
-    best_loss: float
-    best_iteration: int = Field(ge=0)
-    logged: str | None
-
-
-class Trainer:
-    """The network with its optimiser, counters and best version: all that a state holds."""
+    title = "training the posterior"
+    network: GlimpseTokens | MaskedCNN
 
     def __init__(self, task: Task, *, config: PosteriorConfig, glimpses: int, seed: int, device: torch.device) -> None:
         self.task, self.config, self.glimpses, self.seed, self.device = task, config, glimpses, seed, device
-        self.precision = pick_precision(config.precision, device)
         rows = training_rows(task)
         self.batch = min(config.batch, len(rows))
         self.longest = max(glimpses, config.train_glimpses or 0)
@@ -85,17 +70,23 @@ class Trainer:
         self.observed = observed_first(t, self.longest)
         # every t weighs the same, though its part of the batch may have an image more than another
         self.row_weights = (1 / (counts * len(counts))).repeat_interleave(counts)
-        self.network = self.architecture.build(seed=seed)
-        loaded = self.network.load(config.weights) if config.weights != "none" else set()
-        stem = getattr(self.network, "stem", None)
+        network = self.architecture.build(seed=seed)
+        loaded = network.load(config.weights) if config.weights != "none" else set()
+        stem = getattr(network, "stem", None)
         first = stem.first(config.frozen) if isinstance(stem, VGGStem) else set()
         frozen = loaded & {f"stem.{name}" for name in first}
         self.started_from: list[str] = []
         """Fingerprints of tasks with other data or splits, whose images its weights may have seen."""
         if config.start is not None:
             weights, self.started_from = read_start(config.start, task=task, architecture=self.architecture)
-            self.network.load_state_dict(weights)
-        self.network.to(device)
+            network.load_state_dict(weights)
+        super().__init__(
+            network.to(device),
+            iterations=config.iterations,
+            validate_every=config.validate_every or self.per_epoch,
+            precision=pick_precision(config.precision, device),
+            limit=config.seconds,
+        )
         self.parameters = dict(self.network.named_parameters())
         self.optimizer = make_optimizer(self.parameters, config=config, loaded=loaded, frozen=frozen)
         self.average = deepcopy(self.network) if config.average else None
@@ -112,13 +103,7 @@ class Trainer:
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         """The iteration, as the device counts it."""
         self.work: Callable[[], None] | None = None
-        self.iteration, self.spent, self.rate = 0, 0.0, 0.0
-        self.failed: int | None = None
-        self.logged: str | None = None
-        """Digest of the lines of metrics so far."""
-        self.total = torch.zeros((), device=device)
-        self.best_loss, self.best_iteration = math.inf, 0
-        self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
+        self.rate = 0.0
 
     def step(self) -> None:
         """One iteration on Eq. 7, on a GPU as a captured graph."""
@@ -191,63 +176,15 @@ class Trainer:
                 else:
                     kept.copy_(now)
 
-    def run(self, folder: Path) -> None:
-        """From the saved state, if there is one, to the last iteration or the end of the time."""
-        config, state = self.config, folder / "state.safetensors"
-        self.load(state)
-        every, first, before = config.validate_every or self.per_epoch, self.iteration, self.spent
-        began = saved = time.monotonic()
-        last_log = self.iteration
-        devices = [self.device] if self.device.type == "cuda" else []
-        with (
-            Metrics(folder, resume_after=first or -1, digest=self.logged if first else None) as metrics,
-            progress.track("training the posterior", total=config.iterations, start=first) as bar,
-            torch.random.fork_rng(devices=devices),
-            self.precision.active(),
-        ):
-            self.network.train()
-            while self.iteration < config.iterations and self.failed is None:
-                self.step()
-                bar.advance()
-                self.spent = before + time.monotonic() - began
-                late = config.seconds is not None and self.spent >= config.seconds
-                if self.iteration % every and self.iteration < config.iterations and not late:
-                    continue
-                self.log(metrics, since=self.iteration - last_log)
-                bar.advance(0, best=self.best_loss)
-                last_log = self.iteration
-                if late:
-                    progress.say(f"The {config.seconds:g} s are over after {self.iteration} iterations.")
-                    break
-                due = time.monotonic() - saved >= SAVE_SECONDS
-                if due and self.iteration < config.iterations and self.failed is None:
-                    self.save(state)
-                    saved = time.monotonic()
-
-    def validate(self) -> tuple[Float[Tensor, " T1"], float]:
-        """Cross-entropy by number of glimpses, and accuracy, of the network as it is now."""
-        return self.validation(self.posterior(), self.images, self.labels)
-
-    def log(self, metrics: Metrics, *, since: int) -> None:
-        """Validate, keep the network if it is the best, write a line."""
-        by_t, accuracy = self.validate()
-        loss, training = by_t.mean().item(), (self.total / since).item()
-        self.total.zero_()
-        metrics.log(
-            self.iteration,
-            training_loss=training,
-            validation_cross_entropy=loss,
-            validation_accuracy=accuracy,
-            validation_cross_entropy_by_glimpses=by_t.tolist(),
-            learning_rate=self.rate,
-        )
-        self.logged = metrics.digest
-        if not (math.isfinite(loss) and math.isfinite(training)):
-            self.failed = self.iteration
-        elif loss < self.best_loss:
-            self.best_loss, self.best_iteration = loss, self.iteration
-            for name, value in self.kept.state_dict().items():
-                self.best[name].copy_(value)
+    def validate(self) -> dict[str, Any]:
+        """Cross-entropy and accuracy of the network as it is now, the mean over numbers of glimpses."""
+        by_t, accuracy = self.validation(self.posterior(), self.images, self.labels)
+        return {
+            "validation_cross_entropy": by_t.mean().item(),
+            "validation_accuracy": accuracy,
+            "validation_cross_entropy_by_glimpses": by_t.tolist(),
+            "learning_rate": self.rate,
+        }
 
     @property
     def kept(self) -> GlimpseTokens | MaskedCNN:
@@ -264,30 +201,13 @@ class Trainer:
         out.update({f"best.{name}": value for name, value in self.best.items()})
         if self.average is not None:
             out.update({f"average.{name}": value for name, value in self.average.state_dict().items()})
-        for name, parameter in self.parameters.items():
-            for part, value in self.optimizer.state.get(parameter, {}).items():
-                out[f"adam.{part}.{name}"] = value
-        return out
+        return {**out, **adam_tensors(self.optimizer, self.parameters)}
 
     def fingerprint(self) -> str:
         """What a state must come from to be continued here."""
         return fingerprint(training_fields(self.config), self.task.fingerprint, self.architecture.to_json(), self.seed)
 
-    def save(self, path: Path) -> None:
-        """Write the state."""
-        counters = _Counters(**{name: getattr(self, name) for name in _Counters.model_fields})
-        save_state(path, self.tensors(), mark=self.fingerprint(), counters=counters)
-
     def load(self, path: Path) -> None:
-        """Continue from a state of the same training; another one is left alone and training starts anew."""
-        if not path.exists():
-            return
-        if state_of(path) != self.fingerprint():
-            progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
-            return
-        counters, tensors = read_state(path, _Counters)
-        restore(path, self.tensors(), tensors)
-        for name, value in counters:
-            setattr(self, name, value)
+        """Continue from a state; the device's clock too."""
+        super().load(path)
         self.clock.fill_(self.iteration)
-        progress.say(f"Going on from iteration {self.iteration}.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nogs.attention.comparison import possible
+from nogs.attention.comparison_tables import possible
 from nogs.report.contents import Run
 from nogs.report.results import Result, quoted_table, rank, results, title
 

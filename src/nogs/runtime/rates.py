@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-__all__ = ["adam_state", "falling", "set_rate"]
+__all__ = ["adam_state", "adam_tensors", "falling", "set_rate"]
 
 
 def adam_state(parameter: Tensor) -> dict[str, Tensor]:
@@ -16,6 +17,15 @@ def adam_state(parameter: Tensor) -> dict[str, Tensor]:
         "step": torch.zeros((), device=parameter.device),
         "exp_avg": torch.zeros_like(parameter),
         "exp_avg_sq": torch.zeros_like(parameter),
+    }
+
+
+def adam_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What the optimiser knows of these parameters, by names for a saved state."""
+    return {
+        f"adam.{part}.{name}": value
+        for name, parameter in parameters.items()
+        for part, value in optimizer.state.get(parameter, {}).items()
     }
 
 

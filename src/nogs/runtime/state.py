@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from nogs.runtime import progress
 from nogs.runtime.errors import InputError
 from nogs.runtime.headers import Header, described
 from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
-__all__ = ["read_counters", "read_state", "restore", "save_state", "state_of"]
+__all__ = ["begun", "read_counters", "read_state", "restore", "save_state", "state_of"]
 
 FORMAT = "nogs training state 1"
 Counters = TypeVar("Counters", bound=Header)
@@ -27,6 +28,16 @@ def save_state(path: Path, tensors: Mapping[str, Tensor], *, mark: str, counters
 def state_of(path: Path) -> str:
     """The mark of the training that a state is of."""
     return str(_said(path, tensor_header(path)[0])["fingerprint"])
+
+
+def begun(path: Path, *, mark: str) -> bool:
+    """Whether there is a state of the training that `mark` names; one of another is left alone, and a line says so."""
+    if not path.exists():
+        return False
+    if state_of(path) != mark:
+        progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
+        return False
+    return True
 
 
 def read_counters(path: Path, model: type[Counters]) -> Counters:

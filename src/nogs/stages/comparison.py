@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nogs.attention.comparison import compare, curves_json, read_run, table, tasks_table
+from nogs.attention.comparison import compare, curves_json, read_run
+from nogs.attention.comparison_tables import table, tasks_table
 from nogs.report.learning import convergence_figure, curves_figure
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_json, write_text

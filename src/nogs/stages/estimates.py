@@ -145,7 +145,7 @@ def whole_seconds(recipe: Recipe, task: Task, *, device: torch.device, data: Pat
         learning = (
             look * len(trainer.training) if trainer.frozen else _seconds(trainer.step, device) * config.iterations
         )
-    rounds = 1 if trainer.frozen else trainer.validations
+    rounds = 1 if trainer.frozen else config.iterations // trainer.validate_every
     judging = look * (rounds * len(task.splits["validation"]) + len(task.splits["test"]))
     return min(learning, config.seconds or math.inf) + judging
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float32, Int, UInt8
@@ -20,10 +21,10 @@ from nogs.posterior.queries import resident
 from nogs.runtime import progress, streams
 from nogs.runtime.device import pick_precision
 from nogs.runtime.errors import InputError
-from nogs.runtime.metrics import Metrics
 from nogs.runtime.rates import falling, set_rate
+from nogs.runtime.training import Training
 from nogs.whole.config import WholeConfig
-from nogs.whole.network import build, pretrained
+from nogs.whole.network import WholeImage, build, pretrained
 
 __all__ = ["Trainer"]
 
@@ -31,8 +32,12 @@ _DECAY = 0.05  # of matrices
 _AT_ONCE = {"cpu": 64, "cuda": 256}  # images whose features are in memory together
 
 
-class Trainer:
-    """The network with its optimiser and best version."""
+class Trainer(Training):
+    """The network with its optimiser; so short a training that it begins again where it was stopped."""
+
+    title = "training on whole images"
+    state = None
+    network: WholeImage
 
     def __init__(
         self,
@@ -45,14 +50,13 @@ class Trainer:
         data: Path | None = None,
     ) -> None:
         self.task, self.config, self.posterior, self.seed, self.device = task, config, posterior, seed, device
-        self.precision = pick_precision("auto", device)
         self.training = torch.from_numpy(task.rows("train")).to(device)
         self.batch = min(config.batch, len(self.training))
         if self.batch < 2:
             raise InputError(f"Task {task.name!r} has one training image; the whole-image reference needs two or more.")
         self.images, self.head = resident(task.images, device), Head(task.space)
         self.labels = torch.from_numpy(label_table(task)).to(device)
-        self.network = build(
+        network = build(
             posterior,
             side=max(task.grid.height, task.grid.width),
             glimpse=task.grid.glimpse,
@@ -64,15 +68,17 @@ class Trainer:
         self.pretrained = pretrained(posterior)
         self.frozen = self.pretrained and config.pretrained_rate == 0
         """Whether the features stay as they are, and are computed once."""
-        self.limit = None if self.frozen else config.seconds
-        # a linear layer alone overfits soon, and is judged in no time
-        self.validations = 50 if self.frozen else 10
+        super().__init__(
+            network,
+            iterations=config.iterations,
+            # a linear layer alone overfits soon, and is judged in no time
+            validate_every=max(1, config.iterations // (50 if self.frozen else 10)),
+            precision=pick_precision("auto", device),
+            limit=None if self.frozen else config.seconds,
+        )
         self.pooled: Float32[Tensor, "N D"] | None = None
         self.optimizer = self._optimizer()
         self.order, self.epoch = self.training, -1
-        self.iteration, self.spent, self.best_loss, self.best_iteration = 0, 0.0, math.inf, 0
-        self.total = torch.zeros((), device=device)
-        self.best = {name: value.clone() for name, value in self.network.state_dict().items()}
 
     def _optimizer(self) -> torch.optim.AdamW:
         rate = self.config.pretrained_rate if self.pretrained else 1.0
@@ -92,24 +98,18 @@ class Trainer:
         )
 
     def run(self, folder: Path) -> None:
-        """All iterations, or what the time allows, with some validations, of which the best counts."""
-        config = self.config
-        every, began, last = max(1, config.iterations // self.validations), time.monotonic(), 0
-        with Metrics(folder, resume_after=-1) as metrics, self.precision.active():
-            if self.frozen:
+        """All iterations, or what the time allows; a loss that is not finite is refused."""
+        if self.frozen:
+            began = time.monotonic()
+            with self.precision.active():
                 self.look()
-            with progress.track("training on whole images", total=config.iterations) as bar:
-                late = False
-                while self.iteration < config.iterations and not late:
-                    self.step()
-                    self.spent = time.monotonic() - began
-                    late = self.limit is not None and self.spent >= self.limit
-                    bar.advance(1)
-                    if self.iteration % every == 0 or self.iteration == config.iterations or late:
-                        self.log(metrics, since=self.iteration - last)
-                        last = self.iteration
-            if late:
-                progress.say(f"The {self.limit:g} s are over after {self.iteration} iterations.")
+            self.spent = time.monotonic() - began
+        super().run(folder)
+        if self.failed is not None:
+            raise InputError(
+                f"The loss of the whole-image reference was not a finite number by iteration {self.failed}; lower "
+                "--whole.learning-rate."
+            )
 
     def look(self) -> None:
         """Compute the frozen features of every image once; of training images, of as many as the time allows."""
@@ -183,22 +183,14 @@ class Trainer:
         """The labels of the images of a split."""
         return self.labels[torch.from_numpy(self.task.rows(split)).to(self.device)]
 
-    def log(self, metrics: Metrics, *, since: int) -> None:
-        """Validate, keep the network if it is the best, write a line; a loss that is not finite is refused."""
+    def validate(self) -> dict[str, Any]:
+        """Cross-entropy and accuracy on the validation images."""
         answers, truth = self.head.log_probabilities(self.logits("validation")), self.truth("validation")
-        loss, training = cross_entropy(answers, truth).mean().item(), (self.total / since).item()
-        self.total.zero_()
         accuracy = (answers.argmax(-1) == truth).float().mean().item()
-        metrics.log(self.iteration, training_loss=training, validation_cross_entropy=loss, validation_accuracy=accuracy)
-        if not (math.isfinite(loss) and math.isfinite(training)):
-            raise InputError(
-                f"The loss of the whole-image reference was not a finite number by iteration {self.iteration}; lower "
-                "--whole.learning-rate."
-            )
-        if loss < self.best_loss:
-            self.best_loss, self.best_iteration = loss, self.iteration
-            for name, value in self.network.state_dict().items():
-                self.best[name].copy_(value)
+        return {
+            "validation_cross_entropy": cross_entropy(answers, truth).mean().item(),
+            "validation_accuracy": accuracy,
+        }
 
 
 def _at_once(device: torch.device) -> int:

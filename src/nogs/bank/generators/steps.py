@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
 from nogs.runtime.headers import Header, Name
-from nogs.runtime.rates import adam_state, falling, set_rate
-from nogs.runtime.state import read_state, restore, save_state, state_of
+from nogs.runtime.rates import adam_state, adam_tensors, falling, set_rate
+from nogs.runtime.state import begun, read_state, restore, save_state
 
 __all__ = ["Done", "Work"]
 
@@ -48,10 +48,7 @@ class Done:
         self._spent = 0.0
         self._since: float | None = None
         self._next = time.monotonic() + _SAVED
-        if path is None or not path.exists():
-            return
-        if state_of(path) != mark:
-            progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
+        if path is None or not begun(path, mark=mark):
             return
         counters, self._read = read_state(path, _Counters)
         self.stage, self.iteration = counters.stage, counters.iteration
@@ -138,8 +135,7 @@ class Work:
         """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
         out = {f"network.{name}": value for name, value in self.weights.items()}
         out.update({f"average.{name}": value for name, value in self.average.items()})
-        for name, parameter in self.network.named_parameters():
-            out.update({f"adam.{part}.{name}": value for part, value in self.optimizer.state[parameter].items()})
+        out.update(adam_tensors(self.optimizer, dict(self.network.named_parameters())))
         return {**out, "sums": self.sums, "clock": self.clock}
 
     def run(self, done: Done, *, iterations: int, learning_rate: float, limit: float | None) -> None:
