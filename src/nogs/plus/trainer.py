@@ -9,14 +9,12 @@ A killed run goes on from its last saved state: random numbers are functions of 
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float32, Int, UInt8
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,18 +27,13 @@ from nogs.plus.network import TokenNetwork
 from nogs.posterior.calibration import fit_inverse_temperature
 from nogs.posterior.labels import Head, label_table
 from nogs.posterior.queries import resident
-from nogs.runtime import progress, streams
+from nogs.runtime import streams
 from nogs.runtime.capture import captured
 from nogs.runtime.device import Precision
-from nogs.runtime.headers import Header
-from nogs.runtime.metrics import Metrics
-from nogs.runtime.rates import adam_state, falling, set_rate
-from nogs.runtime.state import read_state, restore, save_state, state_of
+from nogs.runtime.rates import adam_state, adam_tensors, falling, set_rate
+from nogs.runtime.training import Training
 
 __all__ = ["Trainer"]
-
-SAVE_SECONDS = 60.0
-"""The state is saved at the first validation after so many seconds."""
 
 _ELSEWHERE = 0.1  # share of the looks that go anywhere, so that states off the policy's path are known too
 _WARMUP = 30  # iterations
@@ -49,18 +42,11 @@ _LEVEL = 0.1  # weight of what all candidates of an image have in common
 _AT_ONCE = {"cuda": 4096, "cpu": 512}  # looks that are evaluated together
 
 
-class _Counters(Header):
-    """What a state holds besides tensors."""
+class Trainer(Training):
+    """The network with its optimiser, counters and best version, the first of which is the fixed order."""
 
-    iteration: int = Field(ge=0)
-    spent: float = Field(ge=0)
-    best_loss: float
-    best_iteration: int = Field(ge=0)
-    logged: str | None
-
-
-class Trainer:
-    """The network with its optimiser, counters and best version."""
+    network: TokenNetwork
+    title, validates_first = "training ps-nogs+", True
 
     def __init__(
         self,
@@ -78,13 +64,16 @@ class Trainer:
     ) -> None:
         """`training` and `validation` are rows of the images that the network learns from, and that versions are
         compared on."""
-        self.network, self.config, self.seed, self.mark = network, config, seed, mark
+        self.config, self.seed, self.mark = config, seed, mark
         self.training, self.validation = training, validation
-        self.precision, self.device, self.flip, self.augment = precision, network.pixels.device, flip, augment
+        self.device, self.flip, self.augment = network.pixels.device, flip, augment
         table = network.looks.table.detach()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(streams.key(seed, "plus weights"))
             network.looks = Looks(network.core, table, learned=True).to(self.device)
+        super().__init__(
+            network, iterations=config.iterations, validate_every=config.validate_every, precision=precision
+        )
         self.images = resident(task.images, self.device)
         self.labels = torch.from_numpy(label_table(task)).to(self.device)[:, list(network.variables)]
         self.batch = min(config.batch, len(self.training))
@@ -113,12 +102,6 @@ class Trainer:
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)
         """The iteration, as the device counts it."""
         self.work: Callable[[], None] | None = None
-        self.iteration, self.spent = 0, 0.0
-        self.failed: int | None = None
-        self.logged: str | None = None
-        self.total = torch.zeros((), device=self.device)
-        self.best_loss, self.best_iteration = math.inf, 0
-        self.best = {name: value.clone() for name, value in network.state_dict().items()}
 
     def step(self) -> None:
         """One iteration, on a GPU as a captured graph."""
@@ -204,57 +187,8 @@ class Trainer:
                 tokens = torch.cat([tokens, last], 1)
         return torch.stack(out, 1)
 
-    def run(self, folder: Path) -> None:
-        """From the saved state, if there is one, to the last iteration."""
-        config, state = self.config, folder / "state.safetensors"
-        self.load(state)
-        first, before = self.iteration, self.spent
-        began = saved = time.monotonic()
-        devices = [self.device] if self.device.type == "cuda" else []
-        with (
-            Metrics(folder, resume_after=first or -1, digest=self.logged if first else None) as metrics,
-            progress.track("training ps-nogs+", total=config.iterations, start=first) as bar,
-            torch.random.fork_rng(devices=devices),
-            self.precision.active(),
-        ):
-            if not first:
-                self.log(metrics, since=1)
-            last = self.iteration
-            while self.iteration < config.iterations and self.failed is None:
-                self.step()
-                self.spent = before + time.monotonic() - began
-                bar.advance(1)
-                if self.iteration % config.validate_every and self.iteration < config.iterations:
-                    continue
-                self.log(metrics, since=self.iteration - last)
-                bar.advance(0, best=self.best_loss)
-                last = self.iteration
-                if time.monotonic() - saved >= SAVE_SECONDS and self.iteration < config.iterations:
-                    self.save(state)
-                    saved = time.monotonic()
-
-    def log(self, metrics: Metrics, *, since: int) -> None:
-        """Validate with fresh temperatures, keep the network if it is the best, write a line."""
-        nll, accuracy, balanced = self.validate()
-        training = (self.total / since).item()
-        self.total.zero_()
-        metrics.log(
-            self.iteration,
-            training_loss=training,
-            validation_nll=nll,
-            validation_accuracy=accuracy,
-            validation_balanced_accuracy=balanced,
-        )
-        self.logged = metrics.digest
-        if not (math.isfinite(nll) and math.isfinite(training)):
-            self.failed = self.iteration
-        elif nll < self.best_loss:
-            self.best_loss, self.best_iteration = nll, self.iteration
-            for name, value in self.network.state_dict().items():
-                self.best[name].copy_(value)
-
     @torch.no_grad()
-    def validate(self) -> tuple[float, float, float]:
+    def validate(self) -> dict[str, Any]:
         """NLL, accuracy and balanced accuracy after all glimpses, the mean over attributes; temperatures are set."""
         found = []
         self.network.eval()
@@ -264,36 +198,24 @@ class Trainer:
             right = (answers.argmax(-1) == truth).float()
             classes = [right[truth == value].mean() for value in truth.unique()]
             found.append(torch.stack([F.nll_loss(answers, truth), right.mean(), torch.stack(classes).mean()]))
-        nll, accuracy, balanced = torch.stack(found).mean(0).tolist()
-        return nll, accuracy, balanced
+        names = ("nll", "accuracy", "balanced_accuracy")
+        return {f"validation_{name}": value for name, value in zip(names, torch.stack(found).mean(0).tolist())}
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, by name."""
         out = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         out.update({f"best.{name}": value for name, value in self.best.items()})
-        for name, parameter in self.network.named_parameters():
-            for part, value in self.optimizer.state.get(parameter, {}).items():
-                out[f"adam.{part}.{name}"] = value
+        out.update(adam_tensors(self.optimizer, dict(self.network.named_parameters())))
         return out
 
-    def save(self, path: Path) -> None:
-        """Write the state."""
-        counters = _Counters(**{name: getattr(self, name) for name in _Counters.model_fields})
-        save_state(path, self.tensors(), mark=self.mark, counters=counters)
+    def fingerprint(self) -> str:
+        """What a state must come from to be continued here."""
+        return self.mark
 
     def load(self, path: Path) -> None:
-        """Continue from a state of the same training; another one is left alone and training starts anew."""
-        if not path.exists():
-            return
-        if state_of(path) != self.mark:
-            progress.say(f"{path} is the state of another training; this one starts at iteration 0.")
-            return
-        counters, tensors = read_state(path, _Counters)
-        restore(path, self.tensors(), tensors)
-        for name, value in counters:
-            setattr(self, name, value)
+        """Continue from a state of the same training."""
+        super().load(path)
         self.clock.fill_(self.iteration)
-        progress.say(f"Going on from iteration {self.iteration}.")
 
 
 def _error(

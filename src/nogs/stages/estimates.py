@@ -192,8 +192,8 @@ def plus_seconds(
     )
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), known.precision.active():
         step = _seconds(trainer.step, device)
-        validation = _seconds(trainer.validate, device, times=1)
-    return step * config.iterations + validation * (math.ceil(config.iterations / config.validate_every) + 1)
+        judging = _seconds(trainer.validate, device, times=1)
+    return step * config.iterations + judging * (math.ceil(config.iterations / config.validate_every) + 1)
 
 
 def _seconds(work: Callable[[], object], device: torch.device, *, times: int = 3) -> float:
