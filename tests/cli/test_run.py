@@ -20,6 +20,8 @@ from nogs.runtime.device import one_thread
 from nogs.runtime.files import read_json
 from nogs.sequences import load
 
+pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module")
+
 FEW = [
     *("--posterior.iterations", "4", "--posterior.validate-every", "2", "--posterior.width", "16"),
     *("--posterior.layers", "1", "--posterior.heads", "2", "--bank.count", "60", "--bank.components", "8"),
