@@ -27,6 +27,17 @@ def no_download(monkeypatch):
     monkeypatch.setattr("nogs.posterior.imagenet.reachable", lambda *_, **__: False)
 
 
+def _blank_figures():
+    """Figures are made and saved, but blank: to draw them is half of a short run's time, and tested in tests/report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nogs.runtime.figures.Figure.draw", lambda self, renderer: None)
+        yield
+
+
+blank_figures = pytest.fixture(_blank_figures)
+blank_figures_in_the_module = pytest.fixture(scope="module")(_blank_figures)
+
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
     torch.set_num_threads(1)
 

@@ -45,7 +45,7 @@ QUICK = {
     "bank": {"count": 120, "components": 8},
     "completion": {"drawn": 40, "kept": 10, "prior": 10},
     "design": {"images": 4, "stride": 8},
-    "whole": {"iterations": 2, "width": 4},
+    "whole": {"iterations": 2, "width": 4, "batch": 4},
     "plus": {"iterations": 2, "validate_every": 1, "batch": 4, "candidates": 2},
 }
 """Fields that make a built-in recipe small."""
@@ -127,6 +127,7 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_every_command_and_example_of_the_page_works(page, place, capsys):
     for language, title, text in blocks(page):

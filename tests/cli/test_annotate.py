@@ -22,6 +22,8 @@ from nogs.runtime.streams import key, uniform
 from nogs.runtime.tensors import load_tensors, save_tensors
 from nogs.sequences import Sequences, load, save
 
+pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module")
+
 RECIPE = """
 base: celeba-hq
 name: tiny
@@ -146,14 +148,6 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
     save_tensors(copy, smaller(tensors), {**metadata, "about": {}})
     assert main([*score, "--judge", str(copy)]) == 2
     assert "published.safetensors made the sequences 'ours' itself" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_two_workers_leave_the_bytes_of_one(place, tmp_path):
-    for workers in ("1", "2"):
-        assert annotate(place, tmp_path / workers, "--workers", workers) == 0
-    one, two = (tmp_path / workers / "sequences" / "Smiling" / "sequences.jsonl" for workers in ("1", "2"))
-    assert one.read_bytes() == two.read_bytes()
 
 
 @pytest.mark.slow

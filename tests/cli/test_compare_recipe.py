@@ -23,6 +23,8 @@ from nogs.sequences import Sequences, load, save
 from nogs.stages.heuristic import made_from
 from nogs.supervision import Heuristic, save_heuristic
 
+pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module")
+
 BIRDS = """
 base: cub
 name: birds
@@ -31,6 +33,7 @@ glimpses: 3
 data: {image_size: 32, glimpse: 8, grid_spacing: 8, grid_count: null, annotated: 1000}
 posterior: {width: 16, layers: 1, heads: 2, stem: linear, token: 4, precision: float32, weights: none}
 design: {batch: 64}
+plus: {iterations: 4, validate_every: 2, batch: 4, candidates: 2}
 attention:
   {embedder: paper, hidden: 8, embedding: 8, batch: 4, iterations: 6, validate_every: 2, trajectories: 2, save_every: 1,
    learning_rate: 0.003, pretrain_epochs: 3, cache: always}

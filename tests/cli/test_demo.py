@@ -53,6 +53,7 @@ def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeyp
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_figures")
 def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
     step = Trainer.step
 

@@ -71,6 +71,7 @@ def test_posterior_is_trained_and_evaluated_by_command(faces, tmp_path, capsys):
     assert (folder / "evaluation-validation.png").stat().st_size > 1000
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_posterior_is_evaluated_along_sequences(faces, tmp_path, capsys):
     arguments = places(tmp_path, faces)
     assert main(["posterior", "train", *arguments]) == 0
@@ -87,6 +88,7 @@ def test_posterior_is_evaluated_along_sequences(faces, tmp_path, capsys):
     assert "along the sequences, before calibration" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_kind_of_posterior_is_kept_by_its_run(faces, tmp_path, capsys):
     arguments = [*places(tmp_path, faces), "--posterior.backbone", "shufflenet_v2_x0_5"]
     assert main(["posterior", "train", *arguments, "--posterior.kind", "cnn"]) == 0
@@ -98,6 +100,7 @@ def test_kind_of_posterior_is_kept_by_its_run(faces, tmp_path, capsys):
     )
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_auxiliary_attributes_of_birds_are_learned_too(tmp_path, capsys):
     torch.set_num_threads(1)
     data = miniature.cub(tmp_path / "data", per_class=12)
@@ -138,6 +141,7 @@ def test_run_without_a_posterior_is_refused(faces, tmp_path, capsys):
     assert "holds no posterior; train one with nogs posterior train" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
     assert main(["posterior", "train", *places(tmp_path, faces), "--posterior.no-flip", "--seed", "3"]) == 0
     file = tmp_path / "passed-on.safetensors"
@@ -169,6 +173,7 @@ def test_posterior_is_published_with_a_card(faces, tmp_path, capsys):
         assert main(["posterior", "evaluate", *arguments]) == 0
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("split", ["posterior", "train"])
 def test_card_says_what_the_posterior_has_seen(faces, tmp_path, split):
     assert main(["posterior", "train", *places(tmp_path, faces), "--posterior.split", split]) == 0

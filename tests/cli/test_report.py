@@ -50,12 +50,14 @@ def test_report_is_opened_in_the_browser(run, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "No browser could be started here; open that file in one.\n"
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_report_goes_where_it_is_told(run, tmp_path):
     assert main(["report", str(run), "--images", "0", "--out", str(tmp_path / "page.html")]) == 0
     assert 'id="gallery"' not in (tmp_path / "page.html").read_text()
     assert (tmp_path / "page" / "where.png").exists()
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_gallery_that_lacks_its_images_is_said(run, tmp_path, capsys):
     data, cats = miniature.folder(tmp_path / "DATA"), tmp_path / "cats"
     given, flags = ["--data", str(data), "--cache", str(tmp_path / "cache")], ["--images", "2", "--device", "cpu"]

@@ -20,15 +20,17 @@ from nogs.runtime.device import one_thread
 from nogs.runtime.files import read_json
 from nogs.sequences import load
 
+pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module")
+
 FEW = [
     *("--posterior.iterations", "4", "--posterior.validate-every", "2", "--posterior.width", "16"),
     *("--posterior.layers", "1", "--posterior.heads", "2", "--bank.count", "60", "--bank.components", "8"),
     *("--completion.drawn", "20", "--completion.kept", "6", "--design.images", "3"),
     *("--attention.iterations", "4", "--attention.validate-every", "2", "--attention.hidden", "16"),
     *("--whole.iterations", "4", "--whole.width", "4", "--data.annotated", "5", "--device", "cpu"),
-    *("--method", "ram", "ps-nogs"),
+    *("--method", "ram", "ps-nogs", "--workers", "1"),
 ]
-"""Flags that make every stage short."""
+"""Flags that make every stage short, and start no other process."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -299,13 +301,13 @@ def test_birds_are_pretrained_with_the_heuristic_of_the_first_step(tmp_path, cap
 def test_killed_run_goes_on_to_the_same_sequences(tmp_path):
     flags = ["--data.count", "80", "--posterior.batch", "16", "--posterior.warmup", "0"]
     flags += [*FEW, "--data.annotated", "12", "--no-estimate", "--until", "sequences"]
-    command = [sys.executable, "-m", "nogs", "run", "digits", *flags, "--out"]
+    command = [sys.executable, "-m", "nogs", "run", "digits", *flags, "--workers", "2", "--out"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen([*command, "killed"], env=environment, stdout=-3, stderr=-3) as process:
         end = time.monotonic() + 120
         while not list(tmp_path.glob("killed/sequences/blocks/*.json")) and process.poll() is None:
             assert time.monotonic() < end
-            time.sleep(0.005)
+            time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     assert main(["run", "digits", *flags, "--out", "killed"]) == 0
     assert main(["run", "digits", *flags, "--out", "whole"]) == 0

@@ -12,6 +12,8 @@ from nogs.recipes import recipe
 from nogs.runtime.device import one_thread
 from nogs.sequences import Sequences, save
 
+pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module")
+
 TINY = [
     "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "12", "--attention.validate-every", "4",
     "--attention.save-every", "1", "--attention.hidden", "8", "--attention.batch", "16",

@@ -1,7 +1,6 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -101,20 +100,6 @@ def test_off_grid_pixel_is_refused_with_its_nearest_location():
     )
     with pytest.raises(InputError, match=sentence):
         Grid.cub().index(pixels)
-
-
-@given(fields(), st.data())
-def test_mirrored_glimpse_shows_the_same_content(fields, data):
-    grid = Grid(*fields)
-    row = data.draw(st.integers(0, grid.height - grid.glimpse))
-    column = data.draw(st.integers(0, grid.width - grid.glimpse))
-    pixel = torch.tensor([[row, column]])
-    image = np.arange(grid.height * grid.width).reshape(grid.height, grid.width)
-    (r, c), g = grid.mirror(pixel)[0].tolist(), grid.glimpse
-    here = image[row : row + g, column : column + g]
-    there = np.flip(image, 1)[r : r + g, c : c + g]
-    assert np.array_equal(here, np.flip(there, 1))
-    assert grid.mirror(grid.mirror(pixel)).equal(pixel)
 
 
 @given(fields())

@@ -15,6 +15,11 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def blank(blank_figures_in_the_module):
+    """Each network that is trained has a figure, which takes longer."""
+
+
 @pytest.fixture(autouse=True)
 def every_validation_is_saved(monkeypatch):
     monkeypatch.setattr("nogs.runtime.training.SAVE_SECONDS", 0.0)

@@ -214,12 +214,14 @@ def test_gallery_has_every_class_by_default(whole_run, load, tmp_path):
     assert sorted(shown) == sorted(present)
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_command_that_was_typed_is_shown(networks_alone):
     write_sealed(networks_alone / "local.json", {"command": "nogs run digits --seeds 0 1"})
     text = Found(write_report([networks_alone])).text
     assert "This command made the run: nogs run digits --seeds 0 1" in text
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_accuracy_by_glimpses_is_shown_where_it_was_measured(whole_run, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(whole_run, run)
@@ -253,6 +255,7 @@ def test_tables_say_at_which_best_an_nll_was_measured(report):
     assert "NLL at best accuracy (nats)" in text
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize(
     "part", ["posterior/posterior.safetensors", "bank/pca.safetensors", "bank/codes/00000.npy", "bank/images/00000.npy"]
 )
@@ -266,6 +269,7 @@ def test_file_that_can_not_be_read_is_named(whole_run, tmp_path, load, capsys, p
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_networks_of_other_splits_are_named(networks_alone, capsys):
     path = networks_alone / "data" / "splits.json"
     record = read_json(path)
@@ -279,6 +283,7 @@ def test_networks_of_other_splits_are_named(networks_alone, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("part", ["posterior", "bank", "sequences", "attention"])
 def test_run_with_one_part_alone_has_its_report(whole_run, tmp_path, load, part):
     run = tmp_path / part
@@ -297,6 +302,7 @@ def test_run_with_one_part_alone_has_its_report(whole_run, tmp_path, load, part)
         assert re.search("<h3>|<canvas|<pre|<li>", section), section
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_without_images_the_page_says_so_and_shows_the_rest(whole_run, tmp_path):
     found = Found(write_report([whole_run], out=tmp_path / "page.html", device="cpu"))
     assert "The images were not at hand (--data), so there is no gallery" in found.text
@@ -305,6 +311,7 @@ def test_without_images_the_page_says_so_and_shows_the_rest(whole_run, tmp_path)
     assert not {"figure-epe", "figure-sequences"} & set(found.ids)
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_maps_that_were_not_kept_are_named(whole_run, tmp_path, load):
     run = tmp_path / "run"
     shutil.copytree(whole_run, run, ignore=shutil.ignore_patterns("attention", "bank", "maps.safetensors"))
@@ -333,6 +340,7 @@ def test_weights_of_supervision_are_told_apart(whole_run, tmp_path, load):
         assert all(f"ps-nogs, weight {weight}" in drawn for weight in (1, 64)), name
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_several_runs_are_compared(networks_alone, tmp_path, load):
     other = shutil.copytree(networks_alone, tmp_path / "other")
     shutil.rmtree(other / "attention" / "ps-nogs")
@@ -350,6 +358,7 @@ def test_several_runs_are_compared(networks_alone, tmp_path, load):
     assert (tmp_path / "both" / "other-curves.svg").exists()
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_runs_of_different_horizons_are_shown_but_not_compared(networks_alone, tmp_path):
     other = shutil.copytree(networks_alone, tmp_path / "shorter")
     for path in (other / "attention").glob("**/metrics.jsonl"):
@@ -361,6 +370,7 @@ def test_runs_of_different_horizons_are_shown_but_not_compared(networks_alone, t
     assert "gallery" not in found.ids
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_names_of_users_are_shown_and_never_run(tmp_path):
     data = miniature.folder(tmp_path / "pictures", classes=("<b>cat", "<script>dog"))
     recipe = {
@@ -390,6 +400,7 @@ def test_page_that_grows_too_large_loses_images(networks_alone, tmp_path, load, 
     assert counts == [3, 1]
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_attributes_have_their_own_networks_and_sequences(tmp_path):
     data = miniature.celeba_hq(tmp_path / "data", count=60)
     recipe = {

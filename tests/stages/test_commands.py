@@ -14,6 +14,8 @@ from nogs.runtime.device import one_thread
 from nogs.runtime.files import read_json
 from nogs.stages import attention, posterior
 
+pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module")
+
 TINY = {
     "base": "digits",
     "name": "tiny",

@@ -17,6 +17,8 @@ from nogs.stages import STAGES, Settings, estimates, verdict
 from nogs.stages import run as run_stages
 from nogs.stages.ledger import Ledger
 
+pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module")
+
 TINY = {
     "data": {"count": 80, "annotated": 6},
     "posterior": {"iterations": 4, "validate_every": 2, "batch": 16, "width": 16, "layers": 1, "heads": 2, "warmup": 0},

@@ -108,11 +108,6 @@ def load_network(path: Path, *, device: str | torch.device = "cpu") -> tuple[Net
     return networks, header.about.model_dump(exclude_unset=True)
 
 
-def architecture_of(path: Path) -> Architecture:
-    """The architecture of a network's file; its weights are not read."""
-    return _read_header(path)[1]
-
-
 def about_network(path: Path) -> dict[str, Any]:
     """What a network's file says about it; its weights are not read."""
     return _read_header(path)[0].about.model_dump(exclude_unset=True)

@@ -1,7 +1,6 @@
 """Flags from types: a command's `Args` and a recipe's fields become the command line, mistakes become one sentence.
 
-`tyro` reads types, texts and values; what it can't say in one sentence (unknown, missing or misspelt flags, several
-mistakes in a recipe) is said here. --help shows the flags that most people need, --help-all every one.
+`tyro` reads types, texts and values. --help shows the flags that most people need, --help-all every one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from nogs.runtime.progress import say
 
 if TYPE_CHECKING:
     from nogs.recipes import Recipe
-
 
 _REWORDED = (
     (r"Error parsing (--\S+): .*int\(\) with base 10: (.*)", r"\1 must be a whole number, not \2"),
@@ -66,10 +64,10 @@ def parse_with_recipe(
     choosing: bool = False,
     tell: Callable[[str], None] = say,
 ) -> tuple[A, Recipe]:
-    """The command's `args_type`, and the recipe named by the first argument with its fields as dotted flags.
+    """The command's `args_type`, and the recipe that the first argument names, with its fields as dotted flags.
 
-    The first argument may also be a run's folder, whose recipe it is, or a folder of pictures. A run on pictures goes
-    on with its own recipe; with `choosing`, the sizes of a new one are chosen from the pictures. `tell` gets both.
+    It may also be a run's folder, or a folder of pictures. A run on pictures goes on with its own recipe; with
+    `choosing`, the sizes of a new one are chosen from the pictures. `tell` gets lines about that.
     """
     if not argv or argv[0].startswith("-"):
         if set(_HELP) & set(argv):

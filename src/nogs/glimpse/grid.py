@@ -142,11 +142,6 @@ class Grid:
             out.append(torch.tensor(positions, device=pixels.device)[distance.argmin(-1)])
         return torch.stack(out, -1)
 
-    def mirror(self, pixels: Int[Tensor, "*batch 2"]) -> Int[Tensor, "*batch 2"]:
-        """The top-left pixel, in the mirrored image, of the glimpse that shows the same content."""
-        row, column = pixels.unbind(-1)
-        return torch.stack([row, self.width - self.glimpse - column], -1)
-
     def to_json(self) -> dict[str, Any]:
         """Plain values for manifests and fingerprints."""
         return {
