@@ -128,7 +128,8 @@ def _margin(
     pair = torch.stack([rival, winner], 1)[:, None].expand(-1, values.shape[1], 2)
     other, best = values.gather(2, pair).unbind(2)
     both = ~(other.isnan() | best.isnan())
-    gap, error = paired(*(torch.where(both, v, 0.0)[..., None] for v in (other, best)), weights * both)
+    other, best = (torch.where(both, part, 0.0)[..., None] for part in (other, best))
+    gap, error = paired(other, best, weights * both)
     alone = rival == winner
     return torch.where(alone, torch.inf, gap[:, 0]), torch.where(alone, 0.0, error[:, 0])
 
