@@ -4,9 +4,9 @@
     python benchmarks/annotate.py --task celeba-hq --device cuda --images 120 --bank 50000 --parts stages --out ...
     python benchmarks/annotate.py --task cub --tiny --count
 
-Pictures are random and smooth, of the task's shape; the posterior is the published one, the fields are the recipe's. So
-nothing but the repository is needed, and rates can be measured anywhere; how many evaluations an image takes depends on
-the pictures. Its parts may be chosen with --parts:
+Pictures are random and smooth, of the task's shape, the posterior is the published one, and the fields are the
+recipe's: nothing but the repository is needed for the rates. How many evaluations an image takes depends on the
+pictures: --pictures takes those of zip files. Its parts may be chosen with --parts:
 
 stages   annotates --images images, block by block, and gives the seconds of each stage. On a GPU they are taken from
          events in its stream, which stop nothing: the time of a stage includes what the GPU waits for the host in it.
@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from design import smooth_pictures
+from design import read_pictures, smooth_pictures
 from nogs.bank import make_bank
 from nogs.bank.pca import fit_pca
 from nogs.bank.store import ResidentImages
@@ -143,11 +143,10 @@ class Bench:
         self.stages = Stages(self.device)
         self.posterior = self._posterior()
         most = options.images
-        pool = smooth_pictures(options.bank + most, self.task.grid.height, self.device)
-        noise = torch.Generator(device=self.device).manual_seed(1)
-        for some in pool.split(512):  # some texture
-            grain = torch.randint(-24, 25, some.shape, dtype=torch.int16, generator=noise, device=self.device)
-            some.copy_((some + grain).clamp_(0, 255))
+        if options.pictures:
+            pool = read_pictures(options.pictures, options.bank + most, self.task.grid.height).flip(0).to(self.device)
+        else:
+            pool = smooth_pictures(options.bank + most, self.task.grid.height, self.device)
         self.images = pool[options.bank :].cpu().numpy()
         self.ids = [f"image {n}" for n in range(most)]
         self.pool, self._pca = pool[: options.bank].clone(), None
@@ -190,7 +189,7 @@ class Bench:
         """Seconds, by stage, of some images; the first step and the start of kernels are not counted."""
         posterior = TimedPosterior(self.posterior, self.stages, grid=grid or self.task.grid)
         tools = Tools(posterior, TimedCompletion(completion, self.stages), self.device)
-        column = None if self.task.space.kind == "categorical" else 0
+        column = None if self.task.space.kind == "categorical" else self.options.attribute
         common = {"config": self.design, "glimpses": self.recipe.glimpses, "attribute": column, "seed": 0}
         first = first_step(tools, self.images[0], config=self.design)
         annotate_images(tools, self.images[:2], self.ids[:2], first=first, **common)
@@ -257,6 +256,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=["celeba-hq", "cub"], default="cub")
     parser.add_argument("--posterior", help="a file; by default the published one")
+    parser.add_argument("--attribute", type=int, default=31, help="of celeba-hq, by its number; 31 is Smiling")
+    parser.add_argument("--pictures", nargs="+", type=Path, help="zip files of pictures, in place of random ones")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--compile", action="store_true", default=None)
@@ -275,7 +276,7 @@ def main() -> None:
         "benchmark": "annotate",
         **provenance(),
         "task": options.task,
-        "data": "synthetic",
+        "data": "pictures" if options.pictures else "synthetic",
         "locations": len(bench.task.grid),
         "bank": options.bank,
         "design": bench.design.model_dump(mode="json"),
