@@ -21,6 +21,7 @@ They stop after --seconds, all in all; the file is written anew after every row,
 import argparse
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,16 +145,25 @@ def clock(device: torch.device) -> float:
 
 def read_pictures(archives: list[Path], number: int, size: int) -> torch.Tensor:
     """Pictures of some zip files, in the order of their names' numbers, or of a digest of their names."""
-    out: list[np.ndarray] = []
+    found: list[tuple[Path, str]] = []
     for archive in archives:
         with ZipFile(archive) as opened:
             names = [name for name in opened.namelist() if Path(name).suffix in (".webp", ".jpg", ".png")]
-            for name in sorted(names, key=_position)[: number - len(out)]:
-                with Image.open(BytesIO(opened.read(name))) as picture:
-                    out.append(np.array(picture.convert("RGB").resize((size, size))))
-    if len(out) < number:
-        raise SystemExit(f"{number} pictures are needed, but there are {len(out)}; give more --pictures.")
-    return torch.from_numpy(np.stack(out))
+        found += [(archive, name) for name in sorted(names, key=_position)]
+    if len(found) < number:
+        raise SystemExit(f"{number} pictures are needed, but there are {len(found)}; give more --pictures.")
+
+    def read(some: list[tuple[Path, str]]) -> list[np.ndarray]:
+        out = []
+        for archive, name in some:
+            with opened[archive].open(name) as file, Image.open(BytesIO(file.read())) as picture:
+                out.append(np.array(picture.convert("RGB").resize((size, size))))
+        return out
+
+    opened = {archive: ZipFile(archive) for archive in archives}
+    with ThreadPoolExecutor() as threads:
+        parts = threads.map(read, [found[start : start + 64] for start in range(0, number, 64)])
+        return torch.from_numpy(np.stack([picture for part in parts for picture in part][:number]))
 
 
 def _position(name: str) -> int:
