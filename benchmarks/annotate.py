@@ -180,10 +180,10 @@ class Bench:
         kept = kept or (12 if self.options.tiny else config.kept)
         # the first step is the same work for any number of images, and is not measured
         config = config.model_copy(update={"kept": kept, "drawn": min(config.drawn, bank // 4), "prior": 20})
-        return Retrieval(
-            make_bank(self.pool[:bank], pca=self._pca), config=config, glimpse=self.task.grid.glimpse,
-            seed=self.recipe.seed,
-        )  # fmt: skip
+        images = make_bank(self.pool[:bank], pca=self._pca)
+        made = Retrieval(images, config=config, glimpse=self.task.grid.glimpse, seed=self.recipe.seed)
+        made.together = self.options.together or made.together
+        return made
 
     def annotate(self, *, images: int, completion: Retrieval, grid: Grid | None = None) -> dict[str, object]:
         """Seconds, by stage, of some images; the first step and the start of kernels are not counted."""
@@ -266,6 +266,7 @@ def main() -> None:
     parser.add_argument("--bank", type=int, default=400, help="images of the bank")
     parser.add_argument("--block", type=int, help="images at once; by default the recipe's")
     parser.add_argument("--batch", type=int, help="evaluations at once; by default the recipe's")
+    parser.add_argument("--together", type=int, help="images completed at once; by default the device's")
     parser.add_argument("--count", action="store_true", help="operations and waits; slows it down")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path)

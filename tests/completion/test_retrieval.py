@@ -14,6 +14,7 @@ from nogs.glimpse import cut
 from nogs.runtime.errors import InputError
 from small_banks import bank as small_bank
 from small_banks import normalised, pictures, rebuilt, slow_log_likelihood
+from waits import Waits
 
 PLAIN = {"proposal_reach": 0, "exact_reach": 0, "temperatures": (30.0, 20.0, 12.0)}
 PIXELS = torch.tensor([[0, 0], [4, 7], [8, 10]])
@@ -116,6 +117,18 @@ def test_outcome_depends_on_seed_id_and_step_and_not_on_the_batch(bank):
     assert not torch.equal(another.rows, alone.rows)
     seeded = Retrieval(bank, config=config, glimpse=4, seed=2).complete(images[1:2], places(1), ids=["b"])
     assert not torch.equal(seeded.rows, alone.rows)
+
+
+def test_images_that_are_completed_together_wait_for_the_device_together(bank):
+    config = CompletionConfig(drawn=100, kept=30, temperatures=(20.0,), least_effective=8.0)
+    retrieval = Retrieval(bank, config=config, glimpse=4)
+    retrieval.together = 4
+    counts = []
+    for number in (1, 4):
+        with Waits() as waits:
+            retrieval.complete(queries(number), places(number), ids=list("abcd")[:number])
+        counts.append(waits.number)
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("where", ["in memory", "on disk"])
