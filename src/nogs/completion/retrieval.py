@@ -92,7 +92,7 @@ class Retrieval:
             return prior(self.bank, len(images), config=self.config, seed=self.seed)
         images, pixels = images.to(self.bank.device), pixels.cpu()
         glimpses = cut(images, pixels.to(images.device), glimpse=self.glimpse)
-        query = torch.cat([self._query(images[few], pixels[few])[:keep] for few, keep in self._chunks(len(images))])
+        query = torch.cat([self.query(images[few], pixels[few])[:keep] for few, keep in self._chunks(len(images))])
         log_q = None
         if self.config.proposal == "schedule":
             v = self.config.temperature(observed)
@@ -110,7 +110,7 @@ class Retrieval:
         for start in range(0, number, self.together):
             yield [min(start + n, number - 1) for n in range(self.together)], min(self.together, number - start)
 
-    def _query(self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"]) -> Float32[Tensor, "B T p"]:
+    def query(self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"]) -> Float32[Tensor, "B T p"]:
         """Normalised patches that the proposal compares: of the images' PCA reconstructions."""
         pca = self.bank.pca
         rebuilt = pca.decode(pca.encode(images))
