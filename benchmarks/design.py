@@ -7,7 +7,8 @@
     python benchmarks/design.py --out results/benchmarks/design-cpu.json
 
 With --recipe: its data, a bank and a trained posterior. Without: random smooth pictures and an untrained posterior of
-the task's size, enough for the speed, and for nothing else. Its parts may be chosen with --parts:
+the task's size, enough for the speed, and for nothing else; --posterior takes a trained one, and --pictures those of
+zip files, the first for annotation and the others for the bank. Its parts may be chosen with --parts:
 
 speed      annotates --images images with each of --searches, block by block, and extrapolates to the whole task.
 agreement  fills the whole grid for --judged images, step by step along the grid's own choices, and runs every variant
@@ -20,11 +21,16 @@ They stop after --seconds, all in all; the file is written anew after every row,
 import argparse
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
+from zipfile import ZipFile
+from zlib import crc32
 
 import numpy as np
 import torch
+from PIL import Image
 
 from nogs.bank import load_bank, make_bank
 from nogs.bank.pca import fit_pca
@@ -74,6 +80,14 @@ VARIANTS = {
     "race, stride 3, refine 0.2, growth 1.25": lambda: Race(stride=3, refine=0.2, growth=1.25),
     "race, stride 3, refine 0.3, growth 1.25": lambda: Race(stride=3, refine=0.3, growth=1.25),
     "race, stride 2, refine 0.2, growth 1.25": lambda: Race(stride=2, refine=0.2, growth=1.25),
+    "race, stride 3, slack 1": lambda: Race(stride=3, slack=1.0),
+    "race, stride 4, slack 1, growth 1.25": lambda: Race(stride=4, slack=1.0, growth=1.25),
+    "race, stride 4, slack 0.75, growth 1.25": lambda: Race(stride=4, growth=1.25),
+    "race, stride 3, refine 0.1, growth 1.25": lambda: Race(stride=3, refine=0.1, growth=1.25),
+    "race, stride 4, refine 0.2, growth 1.25": lambda: Race(stride=4, refine=0.2, growth=1.25),
+    "race, stride 4, refine 0.15, growth 1.25": lambda: Race(stride=4, refine=0.15, growth=1.25),
+    "race, stride 4, refine 0.1, growth 1.5": lambda: Race(stride=4, refine=0.1),
+    "race, stride 5, refine 0.15, growth 1.25": lambda: Race(stride=5, refine=0.15, growth=1.25),
     "race, stride 4, refine 0.1, growth 1.25": lambda: Race(stride=4, refine=0.1, growth=1.25),
     "coarse-to-fine, stride 2": lambda: CoarseToFine(stride=2),
     "coarse-to-fine, stride 4": lambda: CoarseToFine(stride=4),
@@ -129,6 +143,34 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
+def read_pictures(archives: list[Path], number: int, size: int) -> torch.Tensor:
+    """Pictures of some zip files, in the order of their names' numbers, or of a digest of their names."""
+    found: list[tuple[Path, str]] = []
+    for archive in archives:
+        with ZipFile(archive) as opened:
+            names = [name for name in opened.namelist() if Path(name).suffix in (".webp", ".jpg", ".png")]
+        found += [(archive, name) for name in sorted(names, key=_position)]
+    if len(found) < number:
+        raise SystemExit(f"{number} pictures are needed, but there are {len(found)}; give more --pictures.")
+
+    def read(some: list[tuple[Path, str]]) -> list[np.ndarray]:
+        out = []
+        for archive, name in some:
+            with opened[archive].open(name) as file, Image.open(BytesIO(file.read())) as picture:
+                out.append(np.array(picture.convert("RGB").resize((size, size))))
+        return out
+
+    opened = {archive: ZipFile(archive) for archive in archives}
+    with ThreadPoolExecutor() as threads:
+        parts = threads.map(read, [found[start : start + 64] for start in range(0, number, 64)])
+        return torch.from_numpy(np.stack([picture for part in parts for picture in part][:number]))
+
+
+def _position(name: str) -> int:
+    stem = Path(name).stem
+    return int(stem) if stem.isdecimal() else crc32(name.encode())
+
+
 def smooth_pictures(number: int, size: int, device: torch.device) -> torch.Tensor:
     generator = torch.Generator(device=device).manual_seed(0)
     parts = []
@@ -142,7 +184,11 @@ def smooth_pictures(number: int, size: int, device: torch.device) -> torch.Tenso
 def synthetic(options, recipe, device):
     number = max(options.images, options.judged)
     task = synthetic_task(recipe.data.kind, max(16, number))
-    pool = smooth_pictures(options.bank + len(task.ids), task.grid.height, device)
+    wanted = options.bank + len(task.ids)
+    if options.pictures:
+        pool = read_pictures(options.pictures, wanted, task.grid.height).flip(0).to(device)
+    else:
+        pool = smooth_pictures(wanted, task.grid.height, device)
     config = recipe.bank
     pca = fit_pca(
         ResidentImages(pool[: options.bank]),
@@ -151,16 +197,14 @@ def synthetic(options, recipe, device):
         scale=config.pixel_std,
         device=device,
     )
-    architecture = Architecture.of(
-        recipe.posterior.model_copy(update={"kind": options.kind}), task=task, glimpses=recipe.glimpses
-    )
-    posterior = NetworkPosterior(
-        architecture.build().to(device),
-        architecture,
-        precision=options.precision,
-        chunk=options.batch,
-        compiled=options.compile,
-    )
+    how = {"precision": options.precision, "chunk": options.batch, "compiled": options.compile}
+    if options.posterior:
+        posterior = load_posterior(options.posterior, device=device, **how)
+    else:
+        architecture = Architecture.of(
+            recipe.posterior.model_copy(update={"kind": options.kind}), task=task, glimpses=recipe.glimpses
+        )
+        posterior = NetworkPosterior(architecture.build().to(device), architecture, **how)
     images = pool[options.bank : options.bank + number].cpu().numpy()
     return task, posterior, make_bank(pool[: options.bank].clone(), pca=pca), images, list(task.ids[:number])
 
@@ -206,7 +250,7 @@ class Bench:
             **provenance(),
             "task": self.task.name,
             "attribute": self.attribute,
-            "data": "real" if options.recipe else "synthetic",
+            "data": "real" if options.recipe else "pictures" if options.pictures else "synthetic",
             "kind": self.posterior.architecture.config.kind,
             "locations": len(self.task.grid),
             "completions": self.completion.kept,
@@ -286,7 +330,8 @@ class Bench:
         first = first_step(self.tools(), self.images[0], config=self.design)
         variables = objective(self.posterior.space, self.column)
         start = int(first.map.estimate[list(variables)].sum(0).argmin())
-        found = {name: [] for name in VARIANTS}
+        variants = {name: make for name, make in VARIANTS.items() if any(w in name for w in self.options.variants)}
+        found = {name: [] for name in variants}
         for at in range(0, number, self.options.together):
             some = slice(at, min(at + self.options.together, number))
             chosen = torch.full((some.stop - at, 1), start, device=self.device)
@@ -304,7 +349,7 @@ class Bench:
                 allowed = torch.ones(len(chosen), len(self.task.grid), dtype=torch.bool, device=self.device)
                 location = GridSearch().search(entropies, allowed).location
                 full = means(entropies, allowed)
-                for name, variant in VARIANTS.items():
+                for name, variant in variants.items():
                     replayed = Replayed(entropies)
                     choice = variant().search(replayed, allowed)
                     share = replayed.evaluations / int(entropies.tried.sum())
@@ -346,7 +391,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--bank-folder", type=Path)
-    parser.add_argument("--posterior")
+    parser.add_argument("--posterior", help="without --recipe too: a file or a published one's name")
+    parser.add_argument("--pictures", nargs="+", type=Path, help="without --recipe: zip files of pictures")
     parser.add_argument("--attribute")
     parser.add_argument("--kind", choices=["tokens", "cnn"], default="tokens", help="without --recipe")
     parser.add_argument("--device", default="cpu")
@@ -357,6 +403,7 @@ def main() -> None:
     parser.add_argument("--judged", type=int, default=4, help="agreement: images with a full grid")
     parser.add_argument("--together", type=int, default=8, help="agreement: of them at once")
     parser.add_argument("--block", type=int, help="speed: images at once; by default the recipe's")
+    parser.add_argument("--variants", nargs="+", default=[""], help="agreement: searches whose name holds one of these")
     parser.add_argument("--bank", type=int, default=500, help="images of the synthetic bank")
     parser.add_argument("--completions", type=int, help="by default the recipe's; also for the first step")
     parser.add_argument("--glimpses", type=int, help="by default the recipe's")

@@ -219,7 +219,7 @@ def errors(
 ) -> dict[str, float]:
     """Relative error against the plain way on 2,000 bank images: of one distance, and of a sum over the glimpses."""
     few = slice(0, 2000)
-    found = space.all_distances(query, pixels)[0][..., few]
+    found = space.all_distances(query[None], pixels[None])[0][0, ..., few]
     truth = torch.stack(
         [
             torch.stack([plain_distances(bank, y, pixel, shifts, space.glimpse, flip, few) for flip in range(2)])

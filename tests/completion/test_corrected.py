@@ -36,7 +36,7 @@ def test_images_move_by_the_conditional_mean_of_the_dense_covariance(bank):
     pca = bank.pca
     basis, variance = pca.basis.double().numpy(), pca.variance.double().numpy()
     number = basis.shape[1]
-    noise = (pca.total_variance - variance.sum()) / (number - len(basis))
+    noise = variance[-1]
     dense = basis.T @ np.diag(variance - noise) @ basis + noise * np.eye(number)
     image, config = queries(1), CONFIG
     found = Corrected(bank, config=config, glimpse=4).complete(image, places(1), ids=["a"])
@@ -81,7 +81,7 @@ def test_draws_from_a_gaussian_become_draws_from_its_conditional():
     pixels = torch.from_numpy(flat.reshape(-1, 6, 6, 3).round().clip(0, 255).astype(np.uint8))
     pca = fit_pca(ResidentImages(pixels), components=3, centre=(0.5,) * 3, scale=(0.2,) * 3)
     bank = make_bank(pixels, pca=pca)
-    gaussian = Gaussian(bank.pca)
+    gaussian = Gaussian(bank.pca, noise=(6 / 255 / 0.2) ** 2)
     observed = torch.zeros(6, 6, 3, dtype=torch.bool)
     observed[:2, :2] = True
     observed = observed.flatten()
@@ -94,6 +94,27 @@ def test_draws_from_a_gaussian_become_draws_from_its_conditional():
     left = covariance - gain @ covariance[observed]
     assert (moved.mean(0) - mean).abs().max() < 0.06
     assert torch.allclose(moved.var(0)[~observed], left.diagonal()[~observed], rtol=0.15)
+
+
+def test_what_the_components_leave_out_does_not_make_hidden_pixels_overshoot():
+    """Images of a spectrum that falls slowly, as photographs have it: what is left out is alike in neighbours."""
+    rng, size = np.random.default_rng(0), 24
+    far = np.hypot(*np.meshgrid(np.fft.fftfreq(size), np.fft.fftfreq(size), indexing="ij"))
+    waves = np.fft.fft2(rng.normal(size=(1064, size, size))) / (far + 0.5 / size)
+    grey = np.fft.ifft2(waves).real
+    flat = np.repeat((128 + 40 * grey / grey.std())[..., None], 3, -1)
+    pixels = torch.from_numpy(flat.round().clip(0, 255).astype(np.uint8))
+    pca = fit_pca(ResidentImages(pixels[64:]), components=40, centre=(0.5,) * 3, scale=(0.2,) * 3)
+    observed = torch.zeros(size, size, 3, dtype=torch.bool)
+    observed[4:12, 4:12] = observed[10:18, 14:22] = True
+    x = ((pixels.float() / 255 - 0.5) / 0.2).flatten(1)
+    truth, start = x[:64], x[64:128]
+    moved = start + torch.cat([Gaussian(pca).moved((t - s)[None], observed.flatten()) for t, s in zip(truth, start)])
+    near = torch.zeros(size, size, 3, dtype=torch.bool)
+    near[2:20, 2:23] = True
+    near &= ~observed
+    before, after = (((part - truth)[:, near.flatten()] ** 2).mean() for part in (start, moved))
+    assert after < 0.75 * before
 
 
 def test_the_images_beside_an_image_do_not_matter(bank):

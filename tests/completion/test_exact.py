@@ -15,16 +15,16 @@ def likelihoods(images, flip, *, glimpses, pixels, shifts, join="product"):
     distances = [
         squared_distances(
             torch.from_numpy(images),
-            torch.arange(len(images)),
-            torch.full((len(images),), flip),
-            glimpse=torch.from_numpy(glimpse),
-            pixel=pixel,
+            torch.arange(len(images))[None],
+            torch.full((1, len(images)), flip),
+            glimpses=torch.from_numpy(glimpse)[None],
+            pixels=[pixel],
             shifts=shifts,
             scale=SCALE,
         )
         for glimpse, pixel in zip(glimpses, pixels)
     ]
-    return log_likelihood(distances, temperature=25.0, join=join)
+    return log_likelihood(distances, temperature=25.0, join=join)[0]
 
 
 @pytest.mark.parametrize("shifts", [[(0, 0)], ALL, ONE_SIDED], ids=["none", "centred", "one-sided"])

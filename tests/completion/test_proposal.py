@@ -52,7 +52,7 @@ def test_low_rank_costs_little_accuracy():
     exact = CodeSpace(bank, glimpse=4, shifts=NINE, variance_kept=1.0)
     quick = CodeSpace(bank, glimpse=4, shifts=NINE, variance_kept=0.99)
     assert quick.rank < exact.rank
-    flat, places = torch.from_numpy(query).float().flatten(1), torch.from_numpy(pixels)
+    flat, places = torch.from_numpy(query).float().flatten(1)[None], torch.from_numpy(pixels)[None]
     truth, found = exact.all_distances(flat, places)[0], quick.all_distances(flat, places)[0]
     assert float(((found - truth) / truth).abs().mean()) < 0.02
 

@@ -14,6 +14,7 @@ from nogs.glimpse import cut
 from nogs.runtime.errors import InputError
 from small_banks import bank as small_bank
 from small_banks import normalised, pictures, rebuilt, slow_log_likelihood
+from waits import Waits
 
 PLAIN = {"proposal_reach": 0, "exact_reach": 0, "temperatures": (30.0, 20.0, 12.0)}
 PIXELS = torch.tensor([[0, 0], [4, 7], [8, 10]])
@@ -116,6 +117,40 @@ def test_outcome_depends_on_seed_id_and_step_and_not_on_the_batch(bank):
     assert not torch.equal(another.rows, alone.rows)
     seeded = Retrieval(bank, config=config, glimpse=4, seed=2).complete(images[1:2], places(1), ids=["b"])
     assert not torch.equal(seeded.rows, alone.rows)
+
+
+def test_images_that_are_completed_together_wait_for_the_device_together(bank):
+    config = CompletionConfig(drawn=100, kept=30, temperatures=(20.0,), least_effective=8.0)
+    retrieval = Retrieval(bank, config=config, glimpse=4)
+    retrieval.together = 4
+    counts = []
+    for number in (1, 4):
+        with Waits() as waits:
+            retrieval.complete(queries(number), places(number), ids=list("abcd")[:number])
+        counts.append(waits.number)
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("where", ["in memory", "on disk"])
+@pytest.mark.parametrize("reach", [0, 2])
+def test_images_that_are_completed_together_do_not_matter_to_each_other(bank, tmp_path, reach, where):
+    """As on a GPU, always so many: the last ones are repeated, and draws that nobody needs are of no weight."""
+    if where == "on disk":
+        store = Shards.create(tmp_path, size=(12, 14))
+        store.append(bank.images.pixels.numpy())
+        bank = Bank(Shards.open(tmp_path), bank.pca, bank.codes, bank.about)
+    config = CompletionConfig(
+        drawn=100, kept=30, proposal="tuned", temperatures=(0.2,), least_effective=8.0, proposal_reach=reach,
+        exact_reach=reach,
+    )  # fmt: skip
+    alone, together = (Retrieval(bank, config=config, glimpse=4) for _ in range(2))
+    together.together = 3
+    one, many = (one.complete(queries(4), places(4), ids=list("abcd")) for one in (alone, together))
+    for name in ("rows", "flipped", "weights", "temperature"):
+        assert torch.equal(getattr(one, name), getattr(many, name)), name
+    torch.testing.assert_close(one.effective, many.effective)
+    for b in range(4):
+        assert torch.equal(one.images(b), many.images(b))
 
 
 def test_images_on_disk_give_the_same_completions_as_resident_ones(bank, tmp_path):

@@ -12,11 +12,13 @@ from nogs.design.bayesopt import BayesOpt
 from nogs.design.coarse import CoarseToFine
 from nogs.design.config import DesignConfig
 from nogs.design.entropies import Entropies, random_order
+from nogs.design.epe import first_minimum
 from nogs.design.race import Race, drawn_through, roughness, student_quantile
-from nogs.design.search import GridSearch, neighbours
+from nogs.design.search import GridSearch, conclude, means, neighbours
 from nogs.design.steps import make_search
 from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
+from waits import Waits
 
 SEARCHES = {
     "grid": GridSearch(),
@@ -104,6 +106,19 @@ def test_images_beside_an_image_do_not_matter(fine_world, search):
         assert alone.location[0] == together.location[b]
         assert torch.equal(alone.map.tried[0], together.map.tried[b])
         assert torch.equal(alone.map.estimate[0].nan_to_num(), together.map.estimate[b].nan_to_num())
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "bayesopt"])
+def test_summing_up_waits_for_the_device_as_often_for_many_images_as_for_one(world, name):
+    counts = []
+    for images in (IMAGES[:1], IMAGES):
+        entropies = asked(world, [worlds.A], images=images)
+        SEARCHES[name].search(entropies, everything(entropies))
+        with Waits() as waits:
+            winner = first_minimum(means(entropies, everything(entropies) & (entropies.tried > 0)))
+            conclude(entropies, everything(entropies), winner, settled=winner >= 0)
+        counts.append(waits.number)
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -467,3 +467,18 @@ def test_mistakes_are_one_sentence(whole_run, tmp_path, runs, given, sentence):
     given = {**given, **({"out": tmp_path / given["out"]} if "out" in given else {})}
     with pytest.raises(InputError, match=sentence):
         write_report(folders, **given)
+
+
+def test_kinds_of_completion_that_were_compared_are_shown(whole_run, tmp_path, load):
+    run = tmp_path / "run"
+    shutil.copytree(whole_run / "bank", run / "bank")
+    shutil.copy(whole_run / "recipe.yaml", run)
+    command = ["bank", "compare", str(run), "--device", "cpu", "--kinds", "retrieval", "corrected"]
+    assert main([*command, "--images", "2", "--shown", "1"]) == 0
+    measured = read_json(run / "bank" / "evaluation" / "compare.json")["kinds"]
+    found = Found(write_report([run], out=tmp_path / "report.html", task=load, images=0, device="cpu"))
+    assert "figure-kinds" in found.ids
+    table = found.text[found.text.index("Kinds of completion kind s an image") :]
+    for kind, rows in measured.items():
+        assert f"{kind} " in table
+        assert f" {rows[-1]['log_likelihood_per_number']:.3f} {rows[-1]['error_of_mean']:.1f} " in table

@@ -52,6 +52,7 @@ def run(*networks, random=None, tests=734):
         posterior=None if random is None else {"tables": tables},
         bank=None,
         completions={},
+        kinds=None,
         sequences=(),
         networks=networks,
         scores={},

@@ -26,13 +26,17 @@ __all__ = ["Corrected", "Gaussian"]
 
 
 class Gaussian:
-    """The Gaussian of a bank's normalised pixels: rank C, and noise for the variance that the components leave out."""
+    """The Gaussian of a bank's normalised pixels: rank C, and noise for the variance that the components leave out.
 
-    def __init__(self, pca: PCA) -> None:
-        left = max(0.0, pca.total_variance - float(pca.variance.sum())) / max(1, len(pca.mean) - pca.components)
+    What they leave out is alike in neighbouring pixels. Taken for independent noise of its mean variance, it would be
+    far too little: the codes follow it, and hidden pixels overshoot. `noise` is therefore the most that a direction
+    left out can have, the variance of the last component.
+    """
+
+    def __init__(self, pca: PCA, *, noise: float | None = None) -> None:
         # whole grey levels are known to a twelfth of their square at best
         rounding = sum(1 / (12 * (255 * s) ** 2) for s in pca.scale) / 3
-        self.noise = max(left, rounding)
+        self.noise = max(float(pca.variance[-1]) if noise is None else noise, rounding)
         """σ², the variance of each pixel that the components do not hold."""
         self.root: Float32[Tensor, "C P"] = pca.basis * (pca.variance - self.noise).clamp_min(0).sqrt()[:, None]
         """V, so that VᵀV is the part of the covariance that the components hold."""
@@ -62,7 +66,7 @@ class Corrected:
     @property
     def fingerprint(self) -> str:
         """Changes with whatever changes the retrieval."""
-        return fingerprint("corrected", self.retrieval.fingerprint)
+        return fingerprint("corrected 2", self.retrieval.fingerprint)
 
     def complete(
         self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"], *, ids: Sequence[str]

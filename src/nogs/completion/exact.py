@@ -6,7 +6,6 @@ rounding: the result does not depend on the device's order of summation.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -21,61 +20,71 @@ __all__ = ["log_likelihood", "squared_distances"]
 
 
 def log_likelihood(
-    distances: Sequence[Float32[Tensor, "K _"]],
+    distances: Sequence[Float32[Tensor, "B K S"]],
     *,
-    temperature: float | Float32[Tensor, "V 1 1"],
+    temperature: float | Float32[Tensor, "V 1 1 1"],
     join: Literal["product", "sum"] = "product",
-) -> Float32[Tensor, "*V K"]:
+) -> Float32[Tensor, "*V B K"]:
     """log p(y | image k, l): for each glimpse the mean over shifts of exp(-d / v), joined by a product over glimpses.
 
     Several v share the squared distances: a tensor of them gives a row for each. The release joins the glimpses by a
     sum instead (`join="sum"`).
     """
-    terms = [torch.logsumexp(part / -temperature, -1) - math.log(part.shape[1]) for part in distances]
+    terms = [torch.logsumexp(part / -temperature, -1) - _log_open(part) for part in distances]
     stacked = torch.stack(terms)
     return (stacked.sum(0) if join == "product" else torch.logsumexp(stacked, 0)).float()
 
 
 def squared_distances(
     pool: UInt8[Tensor, "M H W 3"],
-    index: Int64[Tensor, " K"],
-    flipped: Bool[Tensor, " K"],
+    index: Int64[Tensor, "B K"],
+    flipped: Bool[Tensor, "B K"],
     *,
-    glimpse: UInt8[Tensor, "g g 3"],
-    pixel: tuple[int, int],
+    glimpses: UInt8[Tensor, "B g g 3"],
+    pixels: Sequence[tuple[int, int]],
     shifts: Sequence[tuple[int, int]],
     scale: tuple[float, float, float],
-) -> Float32[Tensor, "K S"]:
-    """Squared distances of normalised pixels for the S shifts that stay inside the image."""
-    side, size = glimpse.shape[0], (pool.shape[1], pool.shape[2])
-    region = window(pixel, shifts, glimpse=side, size=size)
-    offsets = [offset for offset in region.offsets if offset is not None]
-    regions = _regions(pool, index, flipped, region) - 128  # K 3 h w, whole numbers
-    target = glimpse.permute(2, 0, 1).float() - 128
-    rows, columns = (torch.tensor(part, device=pool.device) for part in zip(*offsets))
+) -> Float32[Tensor, "B K S"]:
+    """Squared distances of normalised pixels of K images to one glimpse each of B images; infinite for shifts that
+    leave the image."""
+    side, size, device = glimpses.shape[1], (pool.shape[1], pool.shape[2]), pool.device
+    windows = [window(pixel, shifts, glimpse=side, size=size) for pixel in pixels]
+    height, width = windows[0].height, windows[0].width
+    offsets = torch.tensor([[offset or (0, 0) for offset in one.offsets] for one in windows], device=device)
+    open_ = torch.tensor([[offset is not None for offset in one.offsets] for one in windows], device=device)
+    rows, columns = offsets.unbind(-1)  # [B, S]
+    regions = _regions(pool, index, flipped, windows) - 128  # B K 3 h w, whole numbers
+    target = glimpses.permute(0, 3, 1, 2).float() - 128  # B 3 g g
     # the target laid on an empty region at every offset: one matrix product gives all cross terms
-    steps = torch.arange(side, device=pool.device)
-    inside = (steps[:, None] * region.width + steps).flatten()
-    at = ((rows * region.width + columns)[:, None] + inside).expand(3, -1, -1)  # 3 S g²
-    templates = torch.zeros(3, len(offsets), region.height * region.width, device=pool.device)
-    templates.scatter_(2, at, target.flatten(1)[:, None].expand(at.shape))
-    crossed = torch.bmm(regions.permute(1, 0, 2, 3).flatten(2), templates.mT)  # 3 K S
-    squares = _box_sums(regions.long().square(), side)  # K 3 rows columns
-    own = squares[:, :, rows, columns].permute(1, 0, 2)
-    whole = own - 2 * crossed.round().long() + target.long().square().sum((1, 2))[:, None, None]
-    weights = torch.tensor([1 / (255 * s) ** 2 for s in scale], dtype=torch.float64, device=pool.device)
-    return (whole.double() * weights[:, None, None]).sum(0).float()
+    steps = torch.arange(side, device=device)
+    inside = (steps[:, None] * width + steps).flatten()
+    at = ((rows * width + columns)[:, None, :, None] + inside).expand(-1, 3, -1, -1)  # B 3 S g²
+    templates = torch.zeros(len(windows), 3, len(shifts), height * width, device=device)
+    templates.scatter_(3, at, target.flatten(2)[:, :, None].expand(at.shape))
+    crossed = regions.transpose(1, 2).flatten(3) @ templates.mT  # B 3 K S
+    squares = _box_sums(regions.long().square(), side)  # B K 3 rows columns
+    boxes = (rows * squares.shape[-1] + columns)[:, None, None].expand(*squares.shape[:3], -1)
+    own = squares.flatten(3).gather(3, boxes).transpose(1, 2)
+    whole = own - 2 * crossed.round().long() + target.long().square().sum((2, 3))[:, :, None, None]
+    weights = torch.tensor([1 / (255 * s) ** 2 for s in scale], dtype=torch.float64, device=device)
+    found = (whole.double() * weights[:, None, None]).sum(1).float()
+    return found.masked_fill_(~open_[:, None], torch.inf)
 
 
-def _regions(pool: Tensor, index: Tensor, flipped: Tensor, region: Window) -> Float32[Tensor, "K 3 h w"]:
+def _log_open(distances: Float32[Tensor, "B K S"]) -> Float32[Tensor, "B K"]:
+    """Log of how many shifts stay inside."""
+    return distances.isfinite().sum(-1).double().log().float()
+
+
+def _regions(pool: Tensor, index: Tensor, flipped: Tensor, windows: Sequence[Window]) -> Float32[Tensor, "B K 3 h w"]:
     """The region of each image, as `cut` reads squares: a region that is not square is cut from its longer side."""
-    side = max(region.height, region.width)
-    row, column = min(region.row, pool.shape[1] - side), min(region.column, pool.shape[2] - side)
-    corner = torch.tensor([row, column], device=pool.device).expand(len(index), 2)
-    squares = cut(pool, corner, glimpse=side, index=index, flip=flipped)
-    down, right = region.row - row, region.column - column
-    part = squares[:, down : down + region.height, right : right + region.width]
-    return part.permute(0, 3, 1, 2).float()
+    height, width = windows[0].height, windows[0].width
+    side = max(height, width)
+    corners = [(min(one.row, pool.shape[1] - side), min(one.column, pool.shape[2] - side)) for one in windows]
+    where = torch.tensor(corners, device=pool.device)[:, None].expand(*index.shape, 2)
+    squares = cut(pool, where, glimpse=side, index=index, flip=flipped)
+    down, right = windows[0].row - corners[0][0], windows[0].column - corners[0][1]
+    return squares[:, :, down : down + height, right : right + width].permute(0, 1, 4, 2, 3).float()
 
 
 def _box_sums(values: Tensor, side: int) -> Tensor:

@@ -76,24 +76,38 @@ def log_weights(
     temperature: float,
 ) -> Float32[Tensor, "B F N"]:
     """log w₁ as `CodeSpace.log_likelihood` defines it; `factors` of the T locations of each image."""
-    flips, glimpses = len(factors[0][0].project), query.shape[1]
+    flips = len(factors[0][0].project)
     out = torch.empty(len(query), flips, len(codes), device=codes.device)
-    # how images are grouped changes no number: a program's arithmetic for an image is its own
+    _launch_all(codes, factors, query, out, cut=cut, temperature=temperature)
+    return out
+
+
+def distances(
+    codes: Float[Tensor, "N C"], factors: Sequence[Sequence[Factor]], query: Float32[Tensor, "B T p"], *, cut: Tile
+) -> Float32[Tensor, "B T F S N"]:
+    """Every distance of each image's glimpses, as `CodeSpace.all_distances` defines them."""
+    out = torch.empty(*query.shape[:2], *factors[0][0].tails.shape, len(codes), device=codes.device)
+    _launch_all(codes, factors, query, out, cut=cut, temperature=None)
+    return out
+
+
+def _launch_all(
+    codes: Tensor,
+    factors: Sequence[Sequence[Factor]],
+    query: Float32[Tensor, "B T p"],
+    out: Tensor,
+    *,
+    cut: Tile,
+    temperature: float | None,
+) -> None:
+    """As many images at a time as there is room for; how they are grouped changes no number: a program's arithmetic
+    for an image is its own."""
+    glimpses = query.shape[1]
     group = max(1, _STACKED // (glimpses * factors[0][0].patches.nbytes))
     for first in range(0, len(query), group):
         few = slice(first, first + group)
         own = [factor for image in factors[few] for factor in image]
         _launch(codes, own, query[few].flatten(0, 1), out[few], cut=cut, glimpses=glimpses, temperature=temperature)
-    return out
-
-
-def distances(
-    codes: Float[Tensor, "N C"], factors: Sequence[Factor], query: Float32[Tensor, "T p"], *, cut: Tile
-) -> Float32[Tensor, "T F S N"]:
-    """Every distance of one image's glimpses, as `CodeSpace.all_distances` defines them."""
-    out = torch.empty(len(query), *factors[0].tails.shape, len(codes), device=codes.device)
-    _launch(codes, factors, query, out, cut=cut, glimpses=len(query), temperature=None)
-    return out
 
 
 def _launch(

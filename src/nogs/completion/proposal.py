@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
 from nogs.bank.bank import Bank
@@ -119,21 +119,22 @@ class CodeSpace:
         return out
 
     def all_distances(
-        self, query: Float32[Tensor, "T p"], pixels: Int64[Tensor, "T 2"]
-    ) -> tuple[Float32[Tensor, "T F S N"], list[Tensor]]:
-        """Every distance of one image, and for each glimpse 0 or -inf by shift: for a search over v."""
-        factors = [self.factor(row, column) for row, column in pixels.tolist()]
-        gates = [factor.open for factor in factors]
-        if self.tile is not None and factors:
+        self, query: Float32[Tensor, "B T p"], pixels: Int64[Tensor, "B T 2"]
+    ) -> tuple[Float32[Tensor, "B T F S N"], Float32[Tensor, "B T S"]]:
+        """Every distance, and for each glimpse 0 or -inf by shift: for a search over v."""
+        factors = [[self.factor(row, column) for row, column in glimpses] for glimpses in pixels.tolist()]
+        gates = torch.stack([factor.open for image in factors for factor in image]).unflatten(0, pixels.shape[:2])
+        if self.tile is not None:
             from nogs.completion.fused import distances
 
             return distances(self.bank.codes, factors, query, cut=self.tile), gates
-        out = torch.empty(len(query), len(self.flips), len(self.shifts), len(self.bank), device=self.bank.device)
+        shape = (*query.shape[:2], len(self.flips), len(self.shifts), len(self.bank))
+        out = torch.empty(shape, device=self.bank.device)
 
         def keep(b: int, t: int, rows: slice, distances: Tensor) -> None:
-            out[t, :, :, rows] = distances
+            out[b, t, :, :, rows] = distances
 
-        self.distances(query[None], pixels[None], keep)
+        self.distances(query, pixels, keep)
         return out, gates
 
     def factor(self, row: int, column: int) -> Factor:
@@ -243,12 +244,19 @@ class CodeSpace:
         return torch.tensor(starts, device=self.bank.device)[:, None] + inside.flatten()
 
 
-def joined(distances: Float32[Tensor, "F S n"], gate: Float32[Tensor, " S"], temperature: float) -> Tensor:
-    """log of the mean likelihood over the shifts that stay inside: one glimpse's part of log w₁, [F, n]."""
-    if distances.shape[1] == 1:
-        return distances[:, 0] * (-1 / temperature)
-    logits = distances * (-1 / temperature) + gate[:, None]
-    return torch.logsumexp(logits, 1) - gate.isfinite().sum().log()
+def joined(
+    distances: Float32[Tensor, "*batch F S n"],
+    gate: Float32[Tensor, "*batch S"],
+    temperature: float | Float64[Tensor, "*#batch"],
+) -> Float32[Tensor, "*batch F n"]:
+    """log of the mean likelihood over the shifts that stay inside: one glimpse's part of log w₁."""
+    rate = -1 / temperature
+    if isinstance(rate, Tensor):
+        rate = rate.float()[..., None, None, None]
+    if distances.shape[-2] == 1:
+        return (distances * rate)[..., 0, :]
+    logits = distances * rate + gate[..., None, :, None]
+    return torch.logsumexp(logits, -2) - gate.isfinite().sum(-1).log()[..., None, None]
 
 
 def _leading(gram: Tensor) -> tuple[Tensor, Tensor]:

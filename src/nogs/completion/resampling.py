@@ -13,20 +13,23 @@ __all__ = ["effective_size", "resample"]
 _FIXED = 2.0**40  # remainders are added up as integers, so that the order of the sum does not matter
 
 
-def resample(log_weights: Float[Tensor, " M"], n: int, *, key: int) -> Int64[Tensor, " M"]:
+def resample(
+    log_weights: Float[Tensor, "*batch M"], n: int, *, key: int | Int64[Tensor, "*batch"]
+) -> Int64[Tensor, "*batch M"]:
     """How often each of M is drawn in n draws: floor(n p) times for sure, and the remaining draws by chance.
 
     The expected number is n p for each. The draws depend on `key` and the weights alone.
     """
-    share = torch.softmax(log_weights.double(), 0) * n
+    share = torch.softmax(log_weights.double(), -1) * n
     counts = (share + 1e-9).floor()  # a whole share that rounding put just below is whole
-    cumulative = ((share - counts).clamp_min(0) * _FIXED).long().cumsum(0)
+    cumulative = ((share - counts).clamp_min(0) * _FIXED).long().cumsum(-1)
     counts = counts.long()
-    remaining = n - counts.sum()
+    remaining = n - counts.sum(-1, keepdim=True)
     draws = torch.arange(n, device=log_weights.device)
-    uniform = ((bits(key, draws) >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
-    chosen = torch.searchsorted(cumulative, (uniform * cumulative[-1]).long(), right=True)
-    return counts.index_add_(0, chosen.clamp_(max=len(counts) - 1), (draws < remaining).long())
+    keys = torch.as_tensor(key, device=log_weights.device)[..., None]
+    uniform = ((bits(keys, draws) >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
+    chosen = torch.searchsorted(cumulative, (uniform * cumulative[..., -1:]).long(), right=True)
+    return counts.scatter_add_(-1, chosen.clamp_(max=counts.shape[-1] - 1), (draws < remaining).long())
 
 
 def effective_size(log_weights: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch"]:

@@ -8,11 +8,12 @@ glimpses), and every step works on one image in one shape, so that the images be
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 from torch import Tensor
 
 from nogs.bank.bank import Bank
@@ -32,19 +33,20 @@ __all__ = ["Retrieval"]
 
 _SEARCH = (1e-3, 1e7)  # bounds of the search over v
 _STEPS = 60
+_TOGETHER, _GLIMPSES = 16, 4  # images at once on a GPU, of so many glimpses each
 _RISE, _RISES = 1.2, 48  # v may rise in steps of a fifth, to 5,000 times what it was
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """K1 draws from the proposal, each bank entry once: rows, mirrored or not, log q and log count."""
+    """K distinct draws from the proposal for each of B images: rows, mirrored or not, and log count - log q, which is
+    minus infinity where an entry is not used."""
 
-    rows: Int64[Tensor, " K"]
-    flipped: Tensor
-    log_q: Tensor
-    log_count: Tensor
-    effective: float
-    temperature: float
+    rows: Int64[Tensor, "B K"]
+    flipped: Bool[Tensor, "B K"]
+    correction: Float64[Tensor, "B K"]
+    effective: Float64[Tensor, " B"]
+    temperature: Float64[Tensor, " B"]
 
 
 class Retrieval:
@@ -62,6 +64,12 @@ class Retrieval:
             flips=config.flips,
             mirrored=config.flipped_content == "mirrored",
         )
+        # a GPU works on as many images at once as their distances have room for, always so many
+        self.together = 1
+        if bank.device.type == "cuda":
+            row = _GLIMPSES * len(self.space.flips) * len(self.space.shifts) * len(bank) * 4
+            room = torch.cuda.get_device_properties(bank.device).total_memory // 64
+            self.together = min(_TOGETHER, max(1, room // row))
 
     @property
     def fingerprint(self) -> str:
@@ -84,125 +92,156 @@ class Retrieval:
             return prior(self.bank, len(images), config=self.config, seed=self.seed)
         images, pixels = images.to(self.bank.device), pixels.cpu()
         glimpses = cut(images, pixels.to(images.device), glimpse=self.glimpse)
-        query = self.query(images, pixels)
+        query = torch.cat([self.query(images[few], pixels[few])[:keep] for few, keep in self._chunks(len(images))])
+        log_q = None
         if self.config.proposal == "schedule":
-            temperature = self.config.temperature(observed)
-            log_q = self.space.log_likelihood(query, pixels, temperature=temperature)
-            proposals = ((log_q[b].flatten(), temperature) for b in range(len(images)))
-        else:
-            proposals = (self._tuned(query[b], pixels[b]) for b in range(len(images)))
+            v = self.config.temperature(observed)
+            log_q = self.space.log_likelihood(query, pixels, temperature=v).flatten(1)
         parts = []
-        for b, (logits, temperature) in enumerate(proposals):
-            drawn = self._draw(logits, temperature, id=ids[b], step=observed)
-            corners = [(int(row), int(column)) for row, column in pixels[b].tolist()]
-            parts.append(self._keep(drawn, glimpses[b], corners, id=ids[b]))
+        for few, keep in self._chunks(len(images)):
+            tuned = self._tuned(query[few], pixels[few]) if log_q is None else (log_q[few], [v] * len(few))
+            names = [ids[b] for b in few]
+            drawn = self._draw(*tuned, ids=names, step=observed)
+            parts.append(self._keep(drawn, glimpses[few], pixels[few].tolist(), ids=names, number=keep))
         return self._join(parts)
+
+    def _chunks(self, number: int) -> Iterator[tuple[list[int], int]]:
+        """Images in order, always `together` of them, and how many of these count: the last one is repeated."""
+        for start in range(0, number, self.together):
+            yield [min(start + n, number - 1) for n in range(self.together)], min(self.together, number - start)
 
     def query(self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"]) -> Float32[Tensor, "B T p"]:
         """Normalised patches that the proposal compares: of the images' PCA reconstructions."""
         pca = self.bank.pca
-        rebuilt = [pca.decode(pca.encode(image[None])) for image in images]
-        side = self.glimpse
-        patches = [
-            rebuilt[b][0, row : row + side, column : column + side].flatten()
-            for b, corners in enumerate(pixels.tolist())
-            for row, column in corners
-        ]
-        return torch.stack(patches).unflatten(0, pixels.shape[:2])
+        rebuilt = pca.decode(pca.encode(images))
+        steps = torch.arange(self.glimpse, device=rebuilt.device)
+        rows, columns = (part[..., None] + steps for part in pixels.to(rebuilt.device).unbind(-1))  # B T g
+        image = torch.arange(len(images), device=rebuilt.device)[:, None, None, None]
+        return rebuilt[image, rows[..., :, None], columns[..., None, :]].flatten(2)
 
-    def _tuned(self, query: Tensor, pixels: Tensor) -> tuple[Tensor, float]:
+    def _tuned(self, query: Float32[Tensor, "B T p"], pixels: Int64[Tensor, "B T 2"]) -> tuple[Tensor, list[float]]:
         """The proposal at a v, found by bisection of log v, where its effective size is 0.8 to 1 times K1."""
         distances, gates = self.space.all_distances(query, pixels)
-        if distances.shape[2] == 1:
-            distances = distances.sum(0, keepdim=True)  # without shifts the sum over glimpses is all that is needed
+        if distances.shape[3] == 1:
+            # without shifts the sum over glimpses is all that is needed
+            distances, gates = distances.sum(1, keepdim=True), gates[:, :1]
 
-        def proposal(v: float) -> Tensor:
-            parts = [joined(part, gate, v) for part, gate in zip(distances, gates)]
-            return torch.stack(parts).sum(0).flatten()
+        def proposal(v: list[float]) -> Tensor:
+            temperature = torch.tensor(v, dtype=torch.float64, device=distances.device)[:, None]
+            return joined(distances, gates, temperature).sum(1).flatten(1)
 
-        most = min(self.config.drawn, distances.shape[1] * distances.shape[3])
-        low, high = (math.log(bound) for bound in _SEARCH)
+        most = min(self.config.drawn, distances.shape[2] * distances.shape[4])
+        low, high = ([math.log(bound)] * len(query) for bound in _SEARCH)
+        v, found = [0.0] * len(query), [False] * len(query)
         for _ in range(_STEPS):
-            v = math.exp((low + high) / 2)
+            v = [old if done else math.exp((a + b) / 2) for old, done, a, b in zip(v, found, low, high)]
             logits = proposal(v)
-            size = float(effective_size(logits.double()))
-            if 0.8 * most <= size <= most:
+            for b, size in enumerate(effective_size(logits.double()).tolist()):
+                found[b] |= 0.8 * most <= size <= most
+                if size < 0.8 * most:
+                    low[b] = math.log(v[b])
+                else:
+                    high[b] = math.log(v[b])
+            if all(found):
                 break
-            low, high = (math.log(v), high) if size < 0.8 * most else (low, math.log(v))
         return logits, v
 
-    def _draw(self, logits: Tensor, temperature: float, *, id: str, step: int) -> _Drawn:
+    def _draw(self, logits: Float32[Tensor, "B M"], temperature: list[float], *, ids: list[str], step: int) -> _Drawn:
         """SampleProposal of algorithm 2."""
-        number = len(self.bank)
-        log_q = torch.log_softmax(logits.double(), 0)
-        counts = resample(log_q, self.config.drawn, key=key(self.seed, "completion/proposal", id, step))
-        chosen = counts.nonzero()[:, 0]
+        log_q = torch.log_softmax(logits.double(), 1)
+        counts = resample(log_q, self.config.drawn, key=self._keys("completion/proposal", ids, step))
+        # on a GPU always as many, that no sum's order depends on the images beside
+        width = None if self.together == 1 else min(self.config.drawn, counts.shape[1])
+        chosen, used = _packed(counts > 0, width)
+        correction = counts.gather(1, chosen).double().log() - log_q.gather(1, chosen)
         return _Drawn(
-            chosen % number,
-            chosen >= number,
-            log_q[chosen],
-            counts[chosen].double().log(),
-            float(effective_size(log_q)),
-            temperature,
+            chosen % len(self.bank),
+            chosen >= len(self.bank),
+            torch.where(used, correction, -torch.inf),
+            effective_size(log_q),
+            torch.tensor(temperature, dtype=torch.float64, device=logits.device),
         )
 
     def _keep(
-        self, drawn: _Drawn, glimpses: Tensor, pixels: list[tuple[int, int]], *, id: str
-    ) -> tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]:
-        """The rest of SampleImages: exact weights of the draws, and K2 draws from those."""
-        pool, index = pixels_of(self.bank, drawn.rows)
-        shifts, scale = self.config.exact_shifts, self.bank.pca.scale
+        self, drawn: _Drawn, glimpses: Tensor, pixels: list[list[tuple[int, int]]], *, ids: list[str], number: int
+    ) -> Completions:
+        """The rest of SampleImages, for the first `number` of the images: exact weights of the draws, and K2 draws from
+        those."""
+        pool, index = pixels_of(self.bank, drawn.rows.flatten())
+        index, shifts, scale = index.view_as(drawn.rows), self.config.exact_shifts, self.bank.pca.scale
         distances = [
-            squared_distances(pool, index, drawn.flipped, glimpse=glimpse, pixel=pixel, shifts=shifts, scale=scale)
-            for glimpse, pixel in zip(glimpses, pixels)
+            squared_distances(pool, index, drawn.flipped, glimpses=seen, pixels=where, shifts=shifts, scale=scale)
+            for seen, where in zip(glimpses.unbind(1), zip(*pixels))
         ]
-        log_w = self._weights(drawn, distances)
-        counts = resample(log_w, self.config.kept, key=key(self.seed, "completion/kept", id, len(pixels)))
-        kept = counts.nonzero()[:, 0]
-        return drawn, kept, counts[kept], pool, index, float(effective_size(log_w))
+        log_w = self._weights(drawn.correction, distances)
+        counts = resample(log_w, self.config.kept, key=self._keys("completion/kept", ids, len(distances)))
+        kept, used = (part[:number] for part in _packed(counts > 0, self.config.kept))
+        rows = torch.where(used, drawn.rows[:number].gather(1, kept), -1)
+        index = torch.where(used, index[:number].gather(1, kept), 0)
+        if not isinstance(self.bank.images, ResidentImages):
+            needed, index[used] = torch.unique(index[used], return_inverse=True)
+            pool = pool[needed]
+        return Completions(
+            pool,
+            index,
+            used & drawn.flipped[:number].gather(1, kept),
+            torch.where(used, counts[:number].gather(1, kept), 0) / self.config.kept,
+            rows,
+            effective_size(log_w)[:number].float(),
+            drawn.effective[:number].float(),
+            drawn.temperature[:number].float(),
+            sources_of(self.bank, rows),
+        )
 
-    def _weights(self, drawn: _Drawn, distances: list[Tensor]) -> Tensor:
+    def _keys(self, purpose: str, ids: list[str], step: int) -> Int64[Tensor, " B"]:
+        return torch.tensor([key(self.seed, purpose, id, step) for id in ids])
+
+    def _weights(
+        self, correction: Float64[Tensor, "B K"], distances: list[Float32[Tensor, "B K S"]]
+    ) -> Float64[Tensor, "B K"]:
         """Importance weights log p - log q + log count, at the smallest v that leaves enough of them."""
         v, join = self.config.temperature(len(distances)), self.config.exact_join
-        correction = drawn.log_count - drawn.log_q
-        found = log_likelihood(distances, temperature=v, join=join).double() + correction
         if not self.config.least_effective:
-            return found
+            return log_likelihood(distances, temperature=v, join=join).double() + correction
         # too large a v wastes the draws as well: the proposal is made for images that agree
-        rising = v * _RISE ** torch.arange(_RISES, device=found.device, dtype=torch.float32)[:, None, None]
+        rising = v * _RISE ** torch.arange(_RISES, device=correction.device, dtype=torch.float32)[:, None, None, None]
         weights = log_likelihood(distances, temperature=rising, join=join).double() + correction
         sizes = effective_size(weights)
         enough = sizes >= self.config.least_effective
-        return weights[torch.where(enough.any(), enough.long().argmax(), sizes.argmax())]
+        best = torch.where(enough.any(0), enough.long().argmax(0), sizes.argmax(0))
+        return weights[best, torch.arange(len(best), device=best.device)]
 
-    def _join(self, parts: list[tuple[_Drawn, Tensor, Tensor, Tensor, Tensor, float]]) -> Completions:
-        number, device = self.config.kept, self.bank.device
-        shared = isinstance(self.bank.images, ResidentImages)
-        shape = (len(parts), number)
-        index = torch.zeros(shape, dtype=torch.int64, device=device)
-        rows = torch.full(shape, -1, dtype=torch.int64, device=device)
-        flipped = torch.zeros(shape, dtype=torch.bool, device=device)
-        weights = torch.zeros(shape, device=device)
-        pools, offset = [], 0
-        for b, (drawn, kept, counts, pool, where, _) in enumerate(parts):
-            n = len(kept)
-            rows[b, :n], flipped[b, :n] = drawn.rows[kept], drawn.flipped[kept]
-            weights[b, :n] = counts / number
-            if shared:
-                index[b, :n] = where[kept]
-                continue
-            needed, inside = torch.unique(where[kept], return_inverse=True)
-            index[b, :n] = inside + offset
-            pools.append(pool[needed])
-            offset += len(needed)
+    def _join(self, parts: list[Completions]) -> Completions:
+        """Completions of more and more images."""
+        if isinstance(self.bank.images, ResidentImages):
+            pool, offsets = parts[0].pool, [0] * len(parts)
+        else:
+            pool = torch.cat([part.pool for part in parts])
+            offsets = [0, *accumulate(len(part.pool) for part in parts)][:-1]
+
+        def together(name: str) -> Tensor:
+            return torch.cat([getattr(part, name) for part in parts])
+
+        index = [torch.where(part.rows >= 0, part.index + start, 0) for part, start in zip(parts, offsets)]
         return Completions(
-            parts[0][3] if shared else torch.cat(pools),
-            index,
-            flipped,
-            weights,
-            rows,
-            torch.tensor([part[5] for part in parts], device=device),
-            torch.tensor([part[0].effective for part in parts], device=device),
-            torch.tensor([part[0].temperature for part in parts], device=device),
-            sources_of(self.bank, rows),
+            pool,
+            torch.cat(index),
+            together("flipped"),
+            together("weights"),
+            together("rows"),
+            together("effective"),
+            together("proposed"),
+            together("temperature"),
+            None if self.bank.sources is None else together("sources"),
         )
+
+
+def _packed(wanted: Bool[Tensor, "B M"], width: int | None) -> tuple[Int64[Tensor, "B K"], Bool[Tensor, "B K"]]:
+    """Indices of the wanted entries of each row, in order, and which of K = `width` (as many as needed) are used."""
+    row, entry = wanted.nonzero(as_tuple=True)
+    place = wanted.cumsum(1)[row, entry] - 1
+    if width is None:
+        width = int(wanted.sum(1).amax())
+    index = torch.full((len(wanted), width), -1, dtype=torch.int64, device=wanted.device)
+    index[row, place] = entry
+    return index.clamp(min=0), index >= 0

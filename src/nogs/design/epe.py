@@ -66,23 +66,30 @@ def paired(
 
 
 def estimate(
-    values: Float[Tensor, "N L"], weights: Float[Tensor, " N"], *, leader: int, most: float = math.inf
-) -> tuple[Float[Tensor, " L"], Float[Tensor, " L"]]:
-    """Estimates and errors of L locations of one image from a table with NaN where a location was not tried.
+    values: Float[Tensor, "*batch N L"],
+    weights: Float[Tensor, "*batch N"],
+    *,
+    leader: int | Int[Tensor, "*batch"],
+    most: float = math.inf,
+) -> tuple[Float[Tensor, "*batch L"], Float[Tensor, "*batch L"]]:
+    """Estimates and errors of L locations from a table with NaN where a location was not tried.
 
-    `leader` was tried on all completions. Another location's estimate is the leader's mean plus their paired difference
-    where both were tried, which on all completions is its own mean. `most` is the largest entropy there is: where a
-    location was tried on one completion only, the error is the largest that it can be, half of `most`.
+    `leader` was tried on all completions of more than no weight. Another location's estimate is the leader's mean plus
+    their paired difference where both were tried, which on all completions is its own mean. `most` is the largest
+    entropy there is: where a location was tried on one completion only, the error is the largest that it can be, half
+    of `most`.
     """
     known, values = ~values.isnan(), values.nan_to_num().double()
-    every = _normalised(weights)[:, None]
-    own = _normalised(every.T * known.T).T
-    lead = values[:, leader, None]
+    every = _normalised(weights)[..., None]
+    own = every * known
+    own = own / own.sum(-2, keepdim=True)
+    chosen = torch.as_tensor(leader, device=values.device)[..., None, None]
+    lead = values.gather(-1, chosen.expand(*values.shape[:-1], 1))
     gap = torch.where(known, values - lead, 0.0)
-    level, difference = (every * lead).sum(0), (own * gap).sum(0)
-    residual = every * (lead - level) + own * (gap - difference)
-    error = (residual.square().sum(0) / _freedom(own.square().sum(0))).sqrt().nan_to_num(nan=most / 2)
-    tried = known.any(0)
+    level, difference = (every * lead).sum(-2), (own * gap).sum(-2)
+    residual = every * (lead - level[..., None, :]) + own * (gap - difference[..., None, :])
+    error = (residual.square().sum(-2) / _freedom(own.square().sum(-2))).sqrt().nan_to_num(nan=most / 2)
+    tried = known.any(-2)
     return torch.where(tried, level + difference, torch.nan), torch.where(tried, error, torch.nan)
 
 

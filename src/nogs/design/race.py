@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float64, Int64
@@ -120,15 +121,15 @@ class Race:
         weights = torch.where(known, entropies.weights[..., None], 0.0)
         gaps = torch.where(known, values - leader, 0.0)
         gap = ((weights * gaps).sum(1) / weights.sum(1)).cpu()  # each on the completions that it was tried on
-        out, tried, may = _only(winner, allowed).cpu(), coarse[:, columns].cpu(), allowed.cpu()
+        tried, known_at, shape = coarse[:, columns].cpu(), columns.cpu(), entropies.posterior.grid.shape
+        drawn = torch.zeros(coarse.shape, dtype=torch.float64)
         for b, here in enumerate(tried):
-            if int(here.sum()) < _NEIGHBOURS:  # too few to draw a map through
-                out[b] = True
-                continue
-            drawn = drawn_through(gap[b, here], columns.cpu()[here], entropies.posterior.grid.shape, scale=self.stride)
-            lowest = torch.where(may[b], drawn, torch.inf).sort(stable=True).indices
-            out[b, lowest[: math.ceil((self.refine or 1) * len(lowest))]] = True
-        return out.to(allowed.device) & allowed
+            if int(here.sum()) >= _NEIGHBOURS:
+                drawn[b] = drawn_through(gap[b, here], known_at[here], shape, scale=self.stride)
+        lowest = torch.where(allowed, drawn.to(allowed.device), torch.inf).sort(dim=1, stable=True).indices
+        count = math.ceil((self.refine or 1) * lowest.shape[1])
+        out = _only(winner, allowed).scatter(1, lowest[:, :count], True)
+        return (out | (coarse.sum(1, keepdim=True) < _NEIGHBOURS)) & allowed  # too few draw no map
 
     def _race(
         self, entropies: Entropies, alive: Bool[Tensor, "B L"], allowed: Bool[Tensor, "B L"], stride: int
@@ -216,14 +217,20 @@ def drawn_through(
 ) -> Float64[Tensor, " L"]:
     """A smooth map of `shape` through heights at some locations: the mean of a Gaussian process whose correlation
     (Matern 5/2) falls with the distance in units of `scale`."""
-    rows, columns = torch.arange(shape[0]), torch.arange(shape[1])
-    points = torch.cartesian_prod(rows, columns).double()
-    apart = torch.cdist(points, points[index]) * 5**0.5 / scale
-    alike = (1 + apart + apart.square() / 3) * torch.exp(-apart)
+    alike, factors, pivots = _surface(tuple(index.tolist()), shape, scale)
     mean = heights.mean()
-    bends = alike[index] + _NUGGET * torch.eye(len(index), dtype=torch.float64)
-    drawn = mean + alike @ torch.linalg.solve(bends, heights - mean)
-    return drawn.scatter(0, index, heights)
+    bent = torch.linalg.lu_solve(factors, pivots, (heights - mean)[:, None])[:, 0]
+    return (mean + alike @ bent).scatter(0, index, heights)
+
+
+@lru_cache(maxsize=16)
+def _surface(index: tuple[int, ...], shape: tuple[int, int], scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """How alike all locations are to some, and the factors of how alike those are: most images know the same ones."""
+    points = torch.cartesian_prod(torch.arange(shape[0]), torch.arange(shape[1])).double()
+    known = list(index)
+    apart = torch.cdist(points, points[known]) * 5**0.5 / scale
+    alike = (1 + apart + apart.square() / 3) * torch.exp(-apart)
+    return alike, *torch.linalg.lu_factor(alike[known] + _NUGGET * torch.eye(len(known), dtype=torch.float64))
 
 
 def _steadied(

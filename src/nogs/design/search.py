@@ -18,6 +18,8 @@ from nogs.design.epe import EPEMap, estimate, first_minimum, paired
 
 __all__ = ["Choice", "GridSearch", "LocationSearch", "conclude", "every", "means", "neighbours"]
 
+_SUMMED = 1 << 24  # entropies of which sums are made at once, in float64
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -71,37 +73,31 @@ def means(entropies: Entropies, among: Bool[Tensor, "B L"]) -> Float64[Tensor, "
     """Mean entropies (Eq. 6) of candidates that were tried on all completions; infinite elsewhere."""
     among = among.to(entropies.values.device)
     out = torch.full(among.shape, torch.inf, dtype=torch.float64, device=among.device)
-    for b, used in enumerate(entropies.used):
-        values = entropies.values[b, :used][:, among[b]].double()
-        out[b, among[b]] = entropies.weights[b, :used] @ values / entropies.weights[b, :used].sum()
-    return out
+    for some in _portions(entropies):
+        weights = entropies.weights[some]
+        counts = (weights > 0)[..., None] & among[some, None]
+        values = torch.where(counts, entropies.values[some], 0.0).double()
+        out[some] = (weights[..., None] * values).sum(1) / weights.sum(1, keepdim=True)
+    return out.masked_fill_(~among, torch.inf)
 
 
 def conclude(
     entropies: Entropies, allowed: Bool[Tensor, "B L"], winner: Int[Tensor, " B"], *, settled: Bool[Tensor, " B"]
 ) -> Choice:
     """Try the winners on the completions that they were not tried on yet, and sum up what is known."""
-    entropies.fill(torch.zeros_like(allowed).scatter(1, winner[:, None].to(allowed.device), True))
-    estimates, errors, rivals, margins = [], [], [], []
-    for b, (location, used) in enumerate(zip(winner.tolist(), entropies.used)):
-        values, weights = entropies.values[b, :used], entropies.weights[b, :used]
-        found, error = estimate(values, weights, leader=location, most=entropies.most())
-        rest = torch.where(allowed[b].to(found.device), found, torch.nan)
-        rest[location] = torch.nan
-        rival = int(first_minimum(rest)) if (~rest.isnan()).any() else location
-        rivals.append(rival)
-        margins.append(_margin(values, weights, location, rival))
-        estimates.append(found)
-        errors.append(error)
     device = entropies.values.device
-    margin, margin_error = torch.tensor(margins, dtype=torch.float64, device=device).unbind(1)
+    winner, allowed = winner.to(device), allowed.to(device)
+    entropies.fill(torch.zeros_like(allowed).scatter(1, winner[:, None], True))
+    parts = []
+    for some in _portions(entropies):
+        values, weights, best = entropies.values[some], entropies.weights[some], winner[some]
+        found, error = estimate(values, weights, leader=best, most=entropies.most())
+        rest = torch.where(allowed[some], found, torch.nan).scatter(1, best[:, None], torch.nan)
+        rival = torch.where(rest.isnan().all(1), best, first_minimum(rest))
+        parts.append((found, error, rival, *_margin(values, weights, best, rival)))
+    found, error, rival, margin, margin_error = (torch.cat(part) for part in zip(*parts))
     return Choice(
-        winner.to(device),
-        EPEMap(torch.stack(estimates), torch.stack(errors), entropies.tried.to(device)),
-        torch.tensor(rivals, device=device),
-        margin,
-        margin_error,
-        settled.to(device),
+        winner, EPEMap(found, error, entropies.tried.to(device)), rival, margin, margin_error, settled.to(device)
     )
 
 
@@ -125,9 +121,21 @@ def every(allowed: Bool[Tensor, "B L"], shape: tuple[int, int], stride: int) -> 
     return torch.where(wanted.any(1, keepdim=True), wanted, allowed)
 
 
-def _margin(values: Float[Tensor, "N L"], weights: Tensor, winner: int, rival: int) -> tuple[float, float]:
-    if rival == winner:
-        return float("inf"), 0.0
-    both = ~values[:, rival].isnan()
-    gap, error = paired(values[both][:, [rival]], values[both][:, [winner]], weights[both])
-    return float(gap), float(error)
+def _margin(
+    values: Float[Tensor, "B N L"], weights: Float[Tensor, "B N"], winner: Int[Tensor, " B"], rival: Int[Tensor, " B"]
+) -> tuple[Float64[Tensor, " B"], Float64[Tensor, " B"]]:
+    """How much larger the rivals' means are, and the error of that, on the completions that both were tried on."""
+    pair = torch.stack([rival, winner], 1)[:, None].expand(-1, values.shape[1], 2)
+    other, best = values.gather(2, pair).unbind(2)
+    both = ~(other.isnan() | best.isnan())
+    other, best = (torch.where(both, part, 0.0)[..., None] for part in (other, best))
+    gap, error = paired(other, best, weights * both)
+    alone = rival == winner
+    return torch.where(alone, torch.inf, gap[:, 0]), torch.where(alone, 0.0, error[:, 0])
+
+
+def _portions(entropies: Entropies) -> list[slice]:
+    """Images whose entropies are summed up together: so many that the temporary numbers stay few."""
+    number, completions, locations = entropies.values.shape
+    size = max(1, _SUMMED // (completions * locations))
+    return [slice(start, start + size) for start in range(0, number, size)]

@@ -120,7 +120,8 @@ def annotate_images(
     spent = 0
     for t in range(2, glimpses + 1):
         completions = tools.completion.complete(pictures, pixels[chosen].cpu(), ids=ids)
-        order = [random_order(w, key=key(seed, "design/order", id, t)) for w, id in zip(completions.weights, ids)]
+        known = completions.weights.cpu()  # once, and not image by image
+        order = [random_order(w, key=key(seed, "design/order", id, t)) for w, id in zip(known, ids)]
         entropies = Entropies(
             posterior,
             completions,

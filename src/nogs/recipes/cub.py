@@ -53,7 +53,8 @@ RECIPE = Recipe(
         proposal_reach=0,
         exact_reach=0,
     ),
-    design=DesignConfig(images=125, stride=3, growth=1.25, refine=0.2),
+    # a round of the race asks for some 17,000 evaluations: few of a call of 4,032 are padding
+    design=DesignConfig(images=250, stride=3, growth=1.25, refine=0.2, batch=4_032),
     whole=WholeConfig(iterations=3_200),
     # the paper validates CUB once an epoch of 80 iterations, and takes convergence from the accuracy
     attention=AttentionConfig(

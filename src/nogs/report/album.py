@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from nogs.design.steps import Tools
 from nogs.report.choice import spread
 from nogs.report.completions import completions_figure
 from nogs.report.contents import Run, SequenceSet
+from nogs.report.kinds import kinds_plates
 from nogs.report.maps import epe_figure
 from nogs.report.opened import open_tools
 from nogs.report.plates import NetworkPlates, Plate, posterior_tables
@@ -51,6 +52,7 @@ class Album:
             self._scores,
             self._posterior,
             self._completions,
+            partial(kinds_plates, self.run),
             self._effective,
         ):
             try:
@@ -158,7 +160,8 @@ class Album:
 
         pixels = random_locations(task, ids, glimpses, seed=int(self.run.recipe.get("seed", 0)))
         images = torch.from_numpy(np.array(task.images[task.rows(ids)])).to(tools.device)
-        found = {"retrieval": tools.completion.complete(images, pixels, ids=ids)}
+        kind = self.run.recipe.get("completion", {}).get("kind", "retrieval")
+        found = {kind: tools.completion.complete(images, pixels, ids=ids)}
         yield Plate(
             "completions",
             "Completions",

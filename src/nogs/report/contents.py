@@ -24,10 +24,12 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_array, read_json, read_sealed, read_yaml
 from nogs.sequences import Sequences, folders, load
 
-__all__ = ["LOCAL", "Network", "Run", "SequenceSet", "read_run"]
+__all__ = ["COMPARED", "LOCAL", "Network", "Run", "SequenceSet", "read_run"]
 
 LOCAL = "local.json"
 """Where this machine has the data of a run, and what was typed: in the run's folder, in no fingerprint."""
+COMPARED = "compare.json"
+"""What nogs bank compare measured, among a bank's evaluations."""
 _NOT_SEQUENCES = ("attention", "bank", "data", "posterior", "report", "cache")
 
 
@@ -112,6 +114,7 @@ class Run:
     posterior: Mapping[str, Any] | None
     bank: Mapping[str, Any] | None
     completions: Mapping[Path, Mapping[str, Any]]
+    kinds: Mapping[str, Any] | None  # of completion, side by side
     sequences: tuple[SequenceSet, ...]
     networks: tuple[Network, ...]
     scores: Mapping[Path, Mapping[str, Any]]
@@ -162,7 +165,12 @@ def read_run(folder: Path) -> Run:
         inspection=_first(folder / "data" / "inspect.json", folder / "inspect.json"),
         posterior=_first(folder / "posterior" / "evaluation.json"),
         bank=_first(bank),
-        completions={path: read_json(path) for path in sorted((folder / "bank" / "evaluation").glob("*.json"))},
+        completions={
+            path: read_json(path)
+            for path in sorted((folder / "bank" / "evaluation").glob("*.json"))
+            if path.name != COMPARED
+        },
+        kinds=_first(folder / "bank" / "evaluation" / COMPARED),
         sequences=_sequences(folder),
         networks=_networks(folder),
         scores=_scores(folder),

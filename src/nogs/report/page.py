@@ -22,6 +22,7 @@ from nogs.report.album import Album
 from nogs.report.contents import Run, read_run
 from nogs.report.gallery import MOST, Shown, encoded, gallery, opening
 from nogs.report.headlines import commands, headlines
+from nogs.report.kinds import kinds_table
 from nogs.report.methods import compared, learned_in
 from nogs.report.pictures import Picture, save_figure
 from nogs.report.plates import Plate, learning_plates
@@ -166,7 +167,7 @@ class _Page:
         comparison = compared(learned_in([run]), alike=True) if run.networks else None
         if comparison is not None:
             write_json(file, comparison)
-        every = tables(run, comparison, link=self.link, comparison_file=file)
+        every = [*tables(run, comparison, link=self.link, comparison_file=file), *kinds_table(run, link=self.link)]
         album = Album(run, task, device=device)
         self.albums.append(album)
         plates = [self._shown(plate, prefix, advance) for plate in album.plates()]

@@ -20,6 +20,11 @@ POSTERIOR = {
     "calibration_error": "calibration error",
 }
 SCORES = {"entropy": "entropy (nats)", "cross_entropy": "cross-entropy (nats)", "accuracy": "accuracy (%)"}
+KINDS = {
+    "log_likelihood_per_number": "log-likelihood of hidden pixels (nats)",
+    "error_of_mean": "error of the mean (grey levels)",
+    "coverage_of_central_90_percent": "true pixel in central 90 %",
+}
 _NAMED = (0.5, 0.8, 0.95, 0.99)
 """Confidences that are written beside their points."""
 
@@ -51,6 +56,18 @@ def effective_figure(sizes: Mapping[str, Sequence[tuple[int, float | None]]]) ->
     axes.yaxis.set_major_formatter("{x:,.3g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def kinds_figure(kinds: Mapping[str, Sequence[Mapping[str, Any]]], *, columns: int = 3) -> Figure:
+    """Measures of each kind of completion after t glimpses (the `kinds` of `nogs bank compare`)."""
+    figure, panels = _panels(len(KINDS), columns)
+    for axes, (name, words) in zip(panels, KINDS.items()):
+        for n, (label, rows) in enumerate(kinds.items()):
+            known = [(row["observed"], row[name]) for row in rows if row[name] is not None]
+            _line(axes, [t for t, _ in known], [value for _, value in known], n, label)
+        _by_glimpses(axes, words)
+    _legend(figure, panels, columns)
     return figure
 
 
