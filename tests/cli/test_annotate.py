@@ -277,6 +277,36 @@ def test_part_of_the_images_can_be_chosen(place, tmp_path):
     np.testing.assert_array_equal(one.locations, two.locations[::-1])
 
 
+def test_test_images_are_searched_to_score_the_search_and_train_nothing(place, tmp_path, capsys):
+    run, task = tmp_path / "run", load_task(read_recipe(place / "tiny.yaml").data, data=place / "data")
+    assert annotate(place, run, "--split", "test", "--subset", "0:9:3") == 0
+    folder = run / "sequences-test" / "Smiling"
+    found = load(folder)
+    assert found.ids == tuple(task.splits["test"][:9:3])
+    assert not (run / "sequences").exists()
+    scored = ["sequences", "score", str(place / "tiny.yaml"), "--data", str(place / "data"), "--attribute", "Smiling"]
+    scored += ["--cache", str(place / "cache"), "--device", "cpu", "--judge", str(place / "maker.safetensors"), "--own"]
+    assert main([*scored, "--sequences", f"search={run / 'sequences-test'}", "--out", str(tmp_path / "s.json")]) == 0
+    judge, smiling = load_posterior(place / "maker.safetensors", task=task), task.attribute("Smiling")
+    rows = task.rows(found.ids)
+    answers = judge.log_probabilities(torch.from_numpy(task.images[rows].copy()), torch.from_numpy(found.locations))
+    right = (answers[:, smiling].argmax(-1).numpy() == task.labels[rows, smiling]).mean()
+    ways = read_json(tmp_path / "s.json")["ways"]
+    assert ways["search"]["measures"]["accuracy"]["mean"][-1] == pytest.approx(right, abs=1e-6)
+    train = ["train", *arguments(place, tmp_path / "trained"), "--method", "ps-nogs", "--attribute", "Smiling"]
+    capsys.readouterr()
+    assert main([*train, "--sequences", str(run / "sequences-test")]) == 2
+    assert "is in the test split of 'celeba-hq'; only training images may have sequences" in capsys.readouterr().err
+    for words, sentence in (
+        (["--subset", "77"], "Image '77' (of the split 'posterior') is not among the test images"),
+        (["--subset", "0:9:0"], "--subset 0:9:0 does not fit the"),
+    ):
+        assert annotate(place, tmp_path / "other", "--split", "test", *words) == 2
+        assert sentence in capsys.readouterr().err
+    assert annotate(place, tmp_path / "other", "--subset", found.ids[0]) == 2
+    assert "(of the split 'test') is not among the images to annotate" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [

@@ -41,6 +41,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "annotate": ("nogs.cli.annotate:annotate", "near-optimal glimpse sequences, by one or many workers"),
         "sequences score": ("nogs.cli.score:score", "what is known after each glimpse along sequences"),
         "sequences heuristic": ("nogs.cli.heuristic:heuristic", "how salient each location is, and sequences from it"),
+        "sequences fixed": ("nogs.cli.heuristic:fixed", "one order of locations for all images, as sequences"),
         "sequences handcrafted": ("nogs.cli.heuristic:handcrafted", "sequences by the labelled parts of birds"),
         "whole": ("nogs.cli.whole:whole", "train a classifier of whole images, to compare with"),
         "train": ("nogs.cli.train:train", "train hard-attention networks"),

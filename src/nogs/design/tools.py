@@ -105,19 +105,25 @@ def bank_folder(path: Path) -> Path:
     return found
 
 
-def unseen(task: Task, ids: Sequence[str]) -> None:
-    """Refuse images that are not the task's to annotate, by name."""
-    mine = set(task.splits["annotate"])
+def unseen(task: Task, ids: Sequence[str], *, split: str = "annotate") -> None:
+    """Refuse images that are not of the split that gets sequences, by name."""
+    mine = set(task.splits[split])
     strangers = [id for id in ids if id not in mine]
     if not strangers:
         return
     home = next(
-        (split for split in ("posterior", "validation", "test", "train") if strangers[0] in task.splits[split]), ""
+        (
+            other
+            for other in ("posterior", "validation", "test", "annotate", "train")
+            if strangers[0] in task.splits[other]
+        ),
+        "",
     )
+    what = "the images to annotate" if split == "annotate" else f"the {split} images"
     more = f" and {len(strangers) - 1:,} more images are" if len(strangers) > 1 else " is"
     raise InputError(
-        f"Image {strangers[0]!r} (of the split {home!r}){more} not among the images to annotate of task "
-        f"{task.title!r}; choose others with --images, or pass --unchecked if neither posterior nor bank has seen them."
+        f"Image {strangers[0]!r} (of the split {home!r}){more} not among {what} of task {task.title!r}; choose others "
+        "with --subset, or pass --unchecked if neither posterior nor bank has seen them."
     )
 
 

@@ -43,7 +43,7 @@ from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.lock import only_one
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.stage import Stage
-from nogs.supervision.fixed import fixed_order
+from nogs.supervision.fixed import order_of
 
 __all__ = ["train"]
 
@@ -107,7 +107,6 @@ class _Job:
         self.images = resident(task.images, device)
         self.labels = torch.from_numpy(label_table(task)).to(device)
         self.validation = torch.from_numpy(task.rows("validation")).to(device)
-        self.strangers = torch.from_numpy(task.rows(strangers(task, posterior))).to(device)
         self.tables: dict[int, Float32[Tensor, "T L"]] = {}
 
     def make(self, group: Sequence[Member]) -> None:
@@ -175,16 +174,15 @@ class _Job:
             return table.expand(len(variables), -1, -1)
         missing = [variable for variable in variables if variable not in self.tables]
         if missing:
-            with progress.track("the fixed order", total=None, unit="locations") as bar:
-                found = fixed_order(
-                    posterior,
-                    self.images,
-                    self.labels,
-                    self.strangers,
-                    glimpses=self.glimpses,
-                    variables=missing,
-                    advance=bar.advance,
-                )
+            found = order_of(
+                self.task,
+                posterior,
+                source=self.source,
+                images=self.images,
+                labels=self.labels,
+                glimpses=self.glimpses,
+                variables=missing,
+            )
             self.tables.update(zip(missing, found.losses))
         return torch.stack([self.tables[variable] for variable in variables])
 
@@ -255,13 +253,6 @@ class _Job:
                     values = {name: outcome["validation"][name] for name in ("nll", "accuracy", "balanced_accuracy")}
                     metrics.log(0, **{f"validation_{name}": value for name, value in values.items()})
             write_json(own / "evaluation.json", outcome["evaluation"])
-
-
-def strangers(task: Task, posterior: str) -> tuple[str, ...]:
-    """Images that did not train a posterior: on these no location looks better than it is."""
-    split = about_posterior(posterior).get("config", {}).get("split", "posterior")
-    known = {*task.splits[split], *task.splits["test"]}
-    return tuple(id for id in (*task.splits["validation"], *task.splits["train"]) if id not in known)
 
 
 def _stage(member: Member, task: Task, config: PlusConfig, glimpses: int, folder: Path, posterior: str) -> Stage:
