@@ -50,7 +50,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sequences import": ("nogs.cli.sequences:import_", "bring in the authors' glimpse sequences, or a CSV"),
         "sequences export": ("nogs.cli.sequences:export", "write glimpse sequences as CSV"),
         "sequences validate": ("nogs.cli.sequences:validate", "check glimpse sequences against their task"),
-        "posterior publish": ("nogs.cli.posterior:publish", "a copy of half the size to pass on, with a card"),
+        "posterior publish": ("nogs.cli.posterior:publish", "a posterior or its network, made small, with a card"),
         "export": ("nogs.cli.export:export", "a network as an ONNX file that runs without torch"),
         "hub push": ("nogs.cli.hub:push", "a network for the Hugging Face hub, uploaded or as a folder"),
     },

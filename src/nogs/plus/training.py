@@ -235,6 +235,7 @@ class _Job:
                 "seed": member.seed,
                 "splits": splits_mark(task.splits),
                 "best": "accuracy",
+                "posterior": identity(self.source),
                 **best,
             }
         trained = about_posterior(self.source)
