@@ -283,12 +283,12 @@ def _answer(model: Model, looks: Sequence[Look]) -> Answer:
         probabilities={name: float(p) for name, p in zip(model.labels, probabilities)},
         locations=locations,
         confidence=tuple(value for look in looks for value in look.confidence),
-        pixels_read=_share(locations, model.grid),
+        pixels_read=share_of(locations, model.grid),
         stopped_early=any(look.finished and len(look.seen) < model.glimpses for look in looks),
     )
 
 
-def _share(locations: Sequence[Location], grid: Grid) -> float:
+def share_of(locations: Sequence[Location], grid: Grid) -> float:
     """Share of the image inside the glimpses at these locations."""
     if not locations:
         return 0.0

@@ -13,9 +13,9 @@ from nogs.posterior import card
 from nogs.posterior.store import LOOKS, identity, read_header
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
-from nogs.runtime.tensors import load_tensors, tensor_header
+from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
-__all__ = ["publish"]
+__all__ = ["copy_network", "publish"]
 
 Fields = Mapping[str, Any]
 
@@ -46,6 +46,15 @@ def publish(source: Path, path: Path, *, fields: Fields, defaults: Fields, notes
         went_on=went_on,
     )
     return sum(value.numel() * value.element_size() for value in small.values())
+
+
+def copy_network(source: Path, path: Path) -> None:
+    """Write the file of a network, with all its attributes, elsewhere; without the names of folders here."""
+    tensors, metadata = load_tensors(seen(source, None)[0])
+    config = metadata["about"].get("config", {})
+    save_tensors(
+        path, tensors, {**metadata, "about": {**metadata["about"], "config": {**config, **card.file_names(config)}}}
+    )
 
 
 def _card(looks: Mapping[str, Any], fields: Fields, defaults: Fields) -> str:

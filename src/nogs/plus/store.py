@@ -156,7 +156,7 @@ def _one(path: Path, names: list[str], attribute: str | None) -> str:
         return names[0]
     if attribute is None:
         shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
-        raise InputError(f"{path} has networks for {len(names)} attributes; name one with --network: {shown}.")
+        raise InputError(f"{path} has networks for {len(names)} attributes; name one with --attribute: {shown}.")
     if attribute not in names:
         raise InputError(f"{path} has no network for {attribute!r}; choose {', '.join(filter(None, names))}.")
     return attribute
