@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 
 from nogs.attention.looking import Looking
 from nogs.glimpse import Grid
-from nogs.model.classifier import Answer, ImageLike, Model, share_of
+from nogs.model.classifier import Answer, ImageLike, Model, answer_of, share_of
 from nogs.model.pictures import Picture
+from nogs.plus.network import TokenNetwork
 from nogs.plus.store import about_network, attributes_of, load_network
 
 __all__ = ["Answers", "Attributes", "each_attribute"]
@@ -79,7 +81,23 @@ class Attributes(Mapping[str, Model]):
 
     def classify_picture(self, picture: Picture, **how: Any) -> Answers:
         """The same for what `picture` prepared."""
+        best = (how.get("policy") or next(iter(self.values())).networks.policy) == "argmax"
+        if best and how.get("looks", 1) == 1 and how.get("stop_at") is None:
+            return self._together(picture)
         return Answers({name: model.classify_picture(picture, **how) for name, model in self.items()})
+
+    def _together(self, picture: Picture) -> Answers:
+        """All attributes in one batch, each at its best locations: many times as quick as one after the other."""
+        network = next(iter(self.values())).networks
+        assert isinstance(network, TokenNetwork)
+        device, number = network.pixels.device, len(self)
+        image, rows = torch.from_numpy(picture.pixels)[None].to(device), torch.zeros(number, dtype=torch.int64)
+        said, places, _ = network.look(image, rows.to(device), torch.arange(number, device=device))
+        out = Answers()
+        for (name, model), shares, seen in zip(self.items(), said.exp().cpu().numpy(), places.tolist()):
+            answer = answer_of(model, shares[-1], seen=seen, confidence=shares.max(-1).tolist())
+            out[name] = replace(answer, notes=picture.notes, picture=picture.pixels, grid=self.grid)
+        return out
 
 
 def each_attribute(path: Path, *, device: str | torch.device) -> Iterator[tuple[str, Looking, dict[str, Any]]]:
