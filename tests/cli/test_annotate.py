@@ -14,6 +14,7 @@ import miniature
 from nogs.cli import main
 from nogs.data import load_task
 from nogs.design.baselines import others
+from nogs.posterior.crossfit import whole_task
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import load_posterior, save_posterior, smaller
 from nogs.recipes import recipe as read_recipe
@@ -305,6 +306,18 @@ def test_test_images_are_searched_to_score_the_search_and_train_nothing(place, t
         assert sentence in capsys.readouterr().err
     assert annotate(place, tmp_path / "other", "--subset", found.ids[0]) == 2
     assert "(of the split 'test') is not among the images to annotate" in capsys.readouterr().err
+
+
+def test_posterior_of_all_training_images_may_search_on_test_images_alone(place, tmp_path, capsys):
+    found = read_recipe(place / "tiny.yaml")
+    task = load_task(found.data, data=place / "data", cache=place / "cache")
+    posterior(place / "all.safetensors", found, whole_task(task))
+    assert annotate(place, tmp_path / "a", name="all") == 2
+    assert "may have seen the images to annotate" in capsys.readouterr().err
+    assert annotate(place, tmp_path / "a", "--split", "test", "--subset", "0:2", name="all") == 0
+    fewer = replace(task, splits={**task.splits, "posterior": task.splits["posterior"][1:]})
+    posterior(place / "stranger.safetensors", found, fewer, task_fingerprint="0123456789abcdef")
+    assert annotate(place, tmp_path / "b", "--split", "test", "--subset", "0:2", name="stranger") == 2
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ from nogs.plus.packing import packed, unpacked
 from nogs.plus.publishing import publish
 from nogs.plus.store import attributes_of, load_network
 from nogs.plus.training import train
-from nogs.posterior.store import LOOKS, identity, load_posterior
+from nogs.posterior.crossfit import whole_task
+from nogs.posterior.store import LOOKS, identity, load_posterior, trained_elsewhere
 from nogs.posterior.training import train_posterior
 from nogs.recipes import recipe
 from nogs.runtime.errors import InputError
 from nogs.runtime.tensors import load_tensors, save_tensors
+from nogs.supervision.fixed import strangers
 from small_posteriors import SMALL, network
 
 FIELDS = recipe("digits").model_dump(mode="json")
@@ -100,17 +102,38 @@ def test_a_view_publishes_the_network_of_all_attributes_with_a_card(faces, tmp_p
     assert "No image that is annotated, validates or tests was trained on." in card
 
 
-def test_the_card_says_when_training_went_on_with_the_posterior(faces, tmp_path):
-    folder, _ = faces
-    source = folder / "attention" / "ps-nogs+" / "seed-0.safetensors"
-    tensors, metadata = load_tensors(source)
-    for one in metadata["looks"]["about"].values():
-        assert one["posterior"] == identity(folder / "posterior" / "posterior.safetensors")
-    tensors["head.weight"] += 1
-    save_tensors(folder / "attention" / "more.safetensors", tensors, metadata)
-    publish_here(folder / "attention" / "more.safetensors", tmp_path / "faces.safetensors")
-    card = (tmp_path / "faces.md").read_text()
-    assert "went on with all training images, those to annotate among them: it must not annotate these" in card
+def test_a_core_that_was_trained_on_says_so_and_can_not_annotate(task, tmp_path):
+    posterior = tmp_path / "run" / "posterior" / "posterior.safetensors"
+    train_posterior(
+        task,
+        config=SMALL.model_copy(update={"iterations": 4, "validate_every": 2, "batch": 16}),
+        glimpses=3,
+        folder=posterior.parent,
+        device="cpu",
+    )
+    whole = whole_task(task)
+    for rate, seen in ((1e-2, [whole.fingerprint]), (0, [])):
+        (made,) = train(
+            task,
+            [Member("ps-nogs+")],
+            posterior=str(posterior),
+            config=PlusConfig(
+                iterations=10, batch=64, candidates=3, learning_rate=1e-2, core_rate=rate, validate_every=10
+            ),
+            how=SMALL,
+            glimpses=3,
+            folder=tmp_path / str(rate),
+            device="cpu",
+        )
+        source, out = made / "best-accuracy.safetensors", tmp_path / f"{rate}.safetensors"
+        assert load_network(source)[1]["iteration"] > 0 or not rate
+        publish_here(source, out, bits=8)
+        for path in (source, out):
+            assert trained_elsewhere(path, task) == seen
+            assert set(strangers(task, str(path))) >= set(task.splits["annotate"]) or seen
+            assert (set(strangers(task, str(path))) == set(task.splits["validation"])) == bool(seen)
+        went_on = "went on with all training images, those to annotate among them: it must not annotate these"
+        assert (went_on in out.with_suffix(".md").read_text()) == bool(seen)
 
 
 def test_a_posterior_alone_has_no_looks(faces, tmp_path):

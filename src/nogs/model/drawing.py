@@ -105,13 +105,14 @@ def tile(
     scale = size[0] / grid.width
     height = max(16, size[0] // 20)
     font = ImageFont.load_default(height)
+    thick = min(3, round(grid.glimpse * scale / 8))  # of small boxes the lines would hide what is inside
     before: dict[tuple[int, int], int] = {}
     for step, (row, column) in enumerate(locations):
         colour = _STEPS[step % len(_STEPS)]
         again = before.get((row, column), 0)
         before[row, column] = again + 1
         corner = (column * scale, row * scale, (column + grid.glimpse) * scale - 1, (row + grid.glimpse) * scale - 1)
-        draw.rectangle(corner, outline=colour, width=max(1, 3 - again))
+        draw.rectangle(corner, outline=colour, width=max(1, thick - again))
         # numbers of glimpses at the same place stand beside each other
         place = (corner[0] + 5 + 0.9 * height * again, corner[1] + 3)
         draw.text(place, str(step + 1), colour, font, stroke_width=2, stroke_fill="black")

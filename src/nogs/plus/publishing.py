@@ -10,7 +10,7 @@ from nogs.attention import store as paper
 from nogs.plus.packing import packed
 from nogs.plus.store import seen
 from nogs.posterior import card
-from nogs.posterior.store import LOOKS, identity, read_header
+from nogs.posterior.store import LOOKS, read_header
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
@@ -32,8 +32,6 @@ def publish(source: Path, path: Path, *, fields: Fields, defaults: Fields, notes
         return 0
     tensors = {n.removeprefix(LOOKS): value for n, value in load_tensors(source)[0].items() if n.startswith(LOOKS)}
     small = packed(tensors, by_order=not (looks["learned"] or looks["sampled"]), bits=bits)
-    about = next(iter(looks["about"].values()))
-    went_on = about.get("posterior", own := identity(source)) != own
     card.publish(
         source,
         path,
@@ -43,7 +41,6 @@ def publish(source: Path, path: Path, *, fields: Fields, defaults: Fields, notes
         bits=bits,
         looks={LOOKS + name: value for name, value in small.items()},
         more=_card(looks, fields, defaults),
-        went_on=went_on,
     )
     return sum(value.numel() * value.element_size() for value in small.values())
 

@@ -31,6 +31,7 @@ from nogs.plus.network import TokenNetwork
 from nogs.plus.store import save_network, save_view, token_posterior
 from nogs.plus.trainer import Trainer, calibrate
 from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.crossfit import whole_task
 from nogs.posterior.labels import label_table
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.queries import resident
@@ -122,7 +123,7 @@ class _Job:
         table = self._table(first.method, posterior, variables)
         network = TokenNetwork.on(posterior, table, variables=variables, sampled=first.method == "random")
         folder = self.folder / first.name
-        iteration = 0
+        iteration, before = 0, _mark(network)
         with posterior.precision.active():
             if first.method == "ps-nogs+":
                 iteration = self._train(network, posterior, first, folder)
@@ -134,7 +135,7 @@ class _Job:
             parameter.requires_grad_(False)
         with posterior.precision.active():
             outcomes = [self._judge(network, n, member, iteration) for n, member in enumerate(group)]
-        self._write(network, posterior, group, outcomes)
+        self._write(network, posterior, group, outcomes, went_on=_mark(network) != before)
 
     def _train(self, network: TokenNetwork, posterior: NetworkPosterior, member: Member, folder: Path) -> int:
         """Train and keep the best version; the iteration that it is from, 0 where the fixed order is not beaten."""
@@ -220,8 +221,11 @@ class _Job:
         posterior: NetworkPosterior,
         group: Sequence[Member],
         outcomes: Sequence[dict[str, Any]],
+        *,
+        went_on: bool,
     ) -> None:
-        """Each member's files; a network of several attributes lies beside them."""
+        """Each member's files; a network of several attributes lies beside them. `went_on`: the core was trained too,
+        on images that the posterior may not have seen."""
         task, about = self.task, {}
         for member, outcome in zip(group, outcomes):
             best = outcome["evaluation"]["best"]["accuracy"]
@@ -235,10 +239,12 @@ class _Job:
                 "seed": member.seed,
                 "splits": splits_mark(task.splits),
                 "best": "accuracy",
-                "posterior": identity(self.source),
                 **best,
             }
         trained = about_posterior(self.source)
+        if went_on:
+            seen = [*trained.get("started_from", ()), whole_task(task).fingerprint]
+            trained |= {"started_from": seen, "went_on": "train"}
         shared = group[0].attribute is not None
         path = self.folder / group[0].name / NETWORK
         if shared:
@@ -254,6 +260,11 @@ class _Job:
                     values = {name: outcome["validation"][name] for name in ("nll", "accuracy", "balanced_accuracy")}
                     metrics.log(0, **{f"validation_{name}": value for name, value in values.items()})
             write_json(own / "evaluation.json", outcome["evaluation"])
+
+
+def _mark(network: TokenNetwork) -> str:
+    """Names the weights of a network's core."""
+    return fingerprint({name: value.cpu() for name, value in network.core.state_dict().items()})
 
 
 def _stage(member: Member, task: Task, config: PlusConfig, glimpses: int, folder: Path, posterior: str) -> Stage:

@@ -30,13 +30,12 @@ def publish(
     bits: int = 16,
     looks: Mapping[str, Tensor] | None = None,
     more: str = "",
-    went_on: bool = False,
 ) -> None:
     """Write `source` (a file or a published name) to `path` with so many bits a weight, and a card beside it (.md).
 
     `fields` are those of its run's recipe; the card's command states where they differ from `defaults`, those of the
-    recipe that it names. Of a network, `looks` are the tensors that say where to look, `more` is what the card says
-    about them, and `went_on` that its training changed the posterior.
+    recipe that it names. Of a network, `looks` are the tensors that say where to look, and `more` is what the card says
+    about them.
     """
     if path.suffix != ".safetensors":
         raise InputError(f"A posterior's file ends in .safetensors, but {path} does not.")
@@ -51,7 +50,7 @@ def publish(
     kind = "float16" if bits == 16 else f"{bits} bits"
     made = {**{name: fields[name] for name in ("glimpses", "data")}, "posterior": about["config"]}
     command = f"--seed {about['seed']}{flags(dotted(made), dotted(defaults))}"
-    text = _card(path, said, about, command, notes, seconds=seconds, kind=kind, went_on=went_on)
+    text = _card(path, said, about, command, notes, seconds=seconds, kind=kind)
     write_text(path.with_suffix(".md"), text + more)
 
 
@@ -83,7 +82,6 @@ def _card(
     *,
     seconds: float | None,
     kind: str,
-    went_on: bool,
 ) -> str:
     architecture, took = metadata["architecture"], "" if seconds is None else f"{seconds:.0f} s "
     kinds = {"tokens": "transformer over glimpse tokens", "cnn": "masked CNN"}
@@ -94,7 +92,7 @@ def _card(
             "No image that validates or tests was trained on. Images to annotate were trained on: it must not annotate "
             "them."
         )
-    if went_on:
+    if "went_on" in about:
         seen = (
             "The network's training went on with all training images, those to annotate among them: it must not "
             "annotate these. The table of random locations is the posterior's before that."

@@ -43,7 +43,7 @@ def annotate(experiment: Experiment) -> list[Path]:
     check_sources(posterior, bank=bank)
     if not settings.unchecked:
         unseen(task, ids, split=settings.split)
-        check_leaks(task, posterior=source, bank=bank)
+        check_leaks(task, posterior=source, bank=bank, split=settings.split)
     executor, device = _executor(experiment, len(ids))
     about_bank, digest = read_json(bank / "done.json"), file_digest(find_posterior(source))
     files = experiment.files(source, bank, device=None if isinstance(executor, LocalExecutor) else device)

@@ -57,7 +57,8 @@ def order_of(
 
 def strangers(task: Task, posterior: str) -> tuple[str, ...]:
     """Images that did not train a posterior: on these no location looks better than it is."""
-    split = about_posterior(posterior).get("config", {}).get("split", "posterior")
+    about = about_posterior(posterior)
+    split = about.get("went_on", about.get("config", {}).get("split", "posterior"))
     known = {*task.splits[split], *task.splits["test"]}
     return tuple(id for id in (*task.splits["validation"], *task.splits["train"]) if id not in known)
 
