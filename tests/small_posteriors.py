@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from nogs.plus.looks import Looks
+from nogs.plus.network import TokenNetwork
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import save_posterior
@@ -21,6 +23,23 @@ def untrained(task, *, glimpses=3, seed=0):
         network.prior.normal_(generator=torch.Generator().manual_seed(seed))
     scale = torch.linspace(0.5, 1.5, glimpses + 1)[:, None]
     return NetworkPosterior(network.eval(), architecture, inverse_temperature=scale, precision="float32")
+
+
+def network(task, *, learned=True, sampled=False, variables=(0,), seed=0):
+    """A network whose head says something, though nothing was learned."""
+    posterior = untrained(task, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    table = 0.2 * torch.rand(len(variables), 3, len(task.grid), generator=generator)
+    looks = Looks(posterior.network, table, learned=learned, sampled=sampled)
+    if looks.head is not None:
+        with torch.no_grad():
+            looks.head.last.weight.normal_(std=0.02, generator=generator)
+            looks.head.gain.normal_(generator=generator)
+    temperatures = torch.rand(4, len(variables), generator=generator) + 0.5
+    made = TokenNetwork(
+        posterior.network, posterior.architecture, looks, variables=variables, inverse_temperature=temperatures
+    )
+    return made.eval().requires_grad_(False), posterior
 
 
 def saved(task, path, **how):

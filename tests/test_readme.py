@@ -16,10 +16,13 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+import torch
 
 import miniature
 from nogs.cli import COMMANDS, main
 from nogs.data import load_task
+from nogs.plus.network import TokenNetwork
+from nogs.plus.store import save_network
 from nogs.posterior import store
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.recipes import names, recipe
@@ -84,6 +87,23 @@ class Hub:
         assert (folder_path / "model.safetensors").exists()
 
 
+def publish_network(path, posterior, task, trained):
+    """A network on a posterior, for all attributes of a task, that looks from the first location on."""
+    names = task.space.names if task.space.kind == "bernoulli" else ("",)
+    table = torch.arange(len(task.grid)).float().expand(len(names), posterior.glimpses, -1)
+    about = {
+        name: {
+            "task": task.name,
+            "labels": [f"not {name}", name] if name else list(task.space.names),
+            **{"method": "fixed", "attribute": name or None, "seed": 0, "best": "accuracy", "iteration": 0},
+            **{"validation": 0.5, "test": {"accuracy": 0.5, "nll": 0.7}},
+        }
+        for name in names
+    }
+    network = TokenNetwork.on(posterior, table, variables=range(len(names)))
+    save_network(path, network, posterior, task=task, about=about, trained=trained)
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """The current folder, as a reader has it; recipes are small in it."""
@@ -107,12 +127,12 @@ def place(tmp_path, monkeypatch):
     miniature.celeba_hq(data)
     miniature.cub(data)
     monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
-    for own in (recipe("celeba-hq"), recipe("cub")):  # published posteriors, as if they were of these few images
+    for own in (recipe("celeba-hq"), recipe("cub")):  # published networks, as if they were of these few images
         task = load_task(own.data, data=data, workers=1)
         architecture = Architecture.of(own.posterior, task=task, glimpses=own.glimpses)
         posterior, published = NetworkPosterior(architecture.build(), architecture), f"{own.published}.safetensors"
         known = {"task_fingerprint": task.fingerprint}
-        store.save_posterior(tmp_path / "nogs" / "pretrained" / published, posterior, task=task, about=known)
+        publish_network(tmp_path / "nogs" / "pretrained" / published, posterior, task, known)
     pictures = miniature.folder(tmp_path / "PICTURES")
     ids = [path.relative_to(pictures).as_posix() for path in sorted(pictures.rglob("*.png"))]
     miniature.labels_csv(pictures, [(id, id.partition("/")[0]) for id in ids])

@@ -14,6 +14,7 @@ import miniature
 from nogs.cli import main
 from nogs.data import load_task
 from nogs.design.baselines import others
+from nogs.posterior.crossfit import whole_task
 from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.posterior.store import load_posterior, save_posterior, smaller
 from nogs.recipes import recipe as read_recipe
@@ -269,6 +270,48 @@ def test_part_of_the_images_can_be_chosen(place, tmp_path):
     one, two = (load(tmp_path / name / "sequences" / "Smiling") for name in "ab")
     assert two.ids == ("2", "1")
     np.testing.assert_array_equal(one.locations, two.locations[::-1])
+
+
+def test_test_images_are_searched_to_score_the_search_and_train_nothing(place, tmp_path, capsys):
+    run, task = tmp_path / "run", load_task(read_recipe(place / "tiny.yaml").data, data=place / "data")
+    assert annotate(place, run, "--split", "test", "--subset", "0:9:3") == 0
+    folder = run / "sequences-test" / "Smiling"
+    found = load(folder)
+    assert found.ids == tuple(task.splits["test"][:9:3])
+    assert not (run / "sequences").exists()
+    scored = ["sequences", "score", str(place / "tiny.yaml"), "--data", str(place / "data"), "--attribute", "Smiling"]
+    scored += ["--cache", str(place / "cache"), "--device", "cpu", "--judge", str(place / "maker.safetensors"), "--own"]
+    assert main([*scored, "--sequences", f"search={run / 'sequences-test'}", "--out", str(tmp_path / "s.json")]) == 0
+    judge, smiling = load_posterior(place / "maker.safetensors", task=task), task.attribute("Smiling")
+    rows = task.rows(found.ids)
+    answers = judge.log_probabilities(torch.from_numpy(task.images[rows].copy()), torch.from_numpy(found.locations))
+    right = (answers[:, smiling].argmax(-1).numpy() == task.labels[rows, smiling]).mean()
+    ways = read_json(tmp_path / "s.json")["ways"]
+    assert ways["search"]["measures"]["accuracy"]["mean"][-1] == pytest.approx(right, abs=1e-6)
+    train = ["train", *arguments(place, tmp_path / "trained"), "--method", "ps-nogs", "--attribute", "Smiling"]
+    capsys.readouterr()
+    assert main([*train, "--sequences", str(run / "sequences-test")]) == 2
+    assert "is in the test split of 'celeba-hq'; only training images may have sequences" in capsys.readouterr().err
+    for words, sentence in (
+        (["--subset", "77"], "Image '77' (of the split 'posterior') is not among the test images"),
+        (["--subset", "0:9:0"], "--subset 0:9:0 does not fit the"),
+    ):
+        assert annotate(place, tmp_path / "other", "--split", "test", *words) == 2
+        assert sentence in capsys.readouterr().err
+    assert annotate(place, tmp_path / "other", "--subset", found.ids[0]) == 2
+    assert "(of the split 'test') is not among the images to annotate" in capsys.readouterr().err
+
+
+def test_posterior_of_all_training_images_may_search_on_test_images_alone(place, tmp_path, capsys):
+    found = read_recipe(place / "tiny.yaml")
+    task = load_task(found.data, data=place / "data", cache=place / "cache")
+    posterior(place / "all.safetensors", found, whole_task(task))
+    assert annotate(place, tmp_path / "a", name="all") == 2
+    assert "may have seen the images to annotate" in capsys.readouterr().err
+    assert annotate(place, tmp_path / "a", "--split", "test", "--subset", "0:2", name="all") == 0
+    fewer = replace(task, splits={**task.splits, "posterior": task.splits["posterior"][1:]})
+    posterior(place / "stranger.safetensors", found, fewer, task_fingerprint="0123456789abcdef")
+    assert annotate(place, tmp_path / "b", "--split", "test", "--subset", "0:2", name="stranger") == 2
 
 
 @pytest.mark.parametrize(

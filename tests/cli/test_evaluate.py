@@ -3,10 +3,17 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 import miniature
+from nogs.attention.store import splits_mark
 from nogs.cli import main
+from nogs.data import load_task
+from nogs.plus.store import save_network
+from nogs.posterior.store import find_posterior
 from nogs.runtime.device import one_thread
+from nogs.runtime.tensors import tensor_header
+from small_posteriors import network
 
 TINY = [
     "--data.count", "200", "--data.annotated", "20", "--attention.iterations", "8", "--attention.validate-every", "4",
@@ -61,6 +68,34 @@ def test_other_split_and_number_of_trajectories(run):
     assert locations.shape == (160, 2, 4, 2)
     assert set(np.unique(locations)) <= set(range(0, 53, 4))
     assert json.loads((run / "attention" / "ram" / "seed-1" / "evaluation-train.json").read_text())["split"] == "train"
+
+
+def test_network_in_no_run_is_judged_on_its_recipes_data(tmp_path, capsys, monkeypatch):
+    import nogs.recipes.digits as digits
+
+    few = digits.RECIPE.model_copy(
+        update={"data": digits.RECIPE.data.model_copy(update={"count": 120, "annotated": 9})}
+    )
+    monkeypatch.setattr(digits, "RECIPE", few)
+    task = load_task(few.data)
+    made, posterior = network(task)
+    about = {"task": "digits", "labels": list(task.space.names), "method": "ps-nogs+", "attribute": None, "seed": 0}
+    about |= {"best": "accuracy", "iteration": 1, "splits": splits_mark(task.splits)}
+    file = tmp_path / "network.safetensors"
+    save_network(file, made, posterior, task=task, about={"": about}, trained={})
+    assert main(["evaluate", str(file), "--json", "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = torch.from_numpy(task.rows("test"))
+    said, _, _ = made.look(torch.from_numpy(np.array(task.images)), rows, torch.zeros_like(rows))
+    right = (said[:, -1].argmax(-1).numpy() == task.labels[rows.numpy()]).mean()
+    assert found["scores"]["accuracy"] == pytest.approx(right, abs=1e-6)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    assert main(["evaluate", str(file), "--device", "cpu"]) == 0
+    assert f"{right:.1%}" in capsys.readouterr().out
+    assert "has no network for 'red'" in refused(["evaluate", str(file), "--attribute", "red"], capsys)
+    assert "--attribute is for a published network" in refused(["evaluate", ".", "--attribute", "red"], capsys)
+    if "looks" not in tensor_header(find_posterior("cub"))[0]:
+        assert "is a posterior, which does not say where" in refused(["evaluate", "cub"], capsys)
 
 
 def refused(argv, capsys):

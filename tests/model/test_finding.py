@@ -38,7 +38,9 @@ def test_unknown_network_is_refused_with_those_there_are(tmp_path):
 
 def test_networks_of_different_attributes_are_not_compared(tmp_path):
     run = write_run(tmp_path, FACES)
-    with pytest.raises(InputError, match=r"has networks for 2 attributes; name one with --network .*: Male, Smiling\."):
+    with pytest.raises(
+        InputError, match=r"has networks for 2 attributes; name one with --attribute .*: Male, Smiling\."
+    ):
         find(run)
     assert find(run, network="Smiling").name == "ps-nogs/Smiling/seed-0"
     assert find(run, network="ram/Smiling").name == "ram/Smiling/seed-0"

@@ -5,26 +5,8 @@ import torch
 from nogs.glimpse import cut
 from nogs.model.classifier import Model
 from nogs.model.exporting import agreement, export_onnx
-from nogs.plus.looks import Looks, context
-from nogs.plus.network import TokenNetwork
-from small_posteriors import untrained
-
-
-def network(task, *, learned=True, sampled=False, variables=(0,), seed=0):
-    """A network whose head says something, though nothing was learned."""
-    posterior = untrained(task, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    table = 0.2 * torch.rand(len(variables), 3, len(task.grid), generator=generator)
-    looks = Looks(posterior.network, table, learned=learned, sampled=sampled)
-    if looks.head is not None:
-        with torch.no_grad():
-            looks.head.last.weight.normal_(std=0.02, generator=generator)
-            looks.head.gain.normal_(generator=generator)
-    temperatures = torch.rand(4, len(variables), generator=generator) + 0.5
-    made = TokenNetwork(
-        posterior.network, posterior.architecture, looks, variables=variables, inverse_temperature=temperatures
-    )
-    return made.eval().requires_grad_(False), posterior
+from nogs.plus.looks import context
+from small_posteriors import network, untrained
 
 
 def test_states_are_those_of_the_posterior(task):

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,9 +14,10 @@ from nogs.data import load_task
 from nogs.posterior.labels import label_table
 from nogs.posterior.protocol import cross_entropy
 from nogs.posterior.queries import fixed_pixels
-from nogs.posterior.store import about_posterior, load_posterior, misfit, trained_elsewhere
+from nogs.posterior.store import LOOKS, about_posterior, load_posterior, misfit, trained_elsewhere
 from nogs.recipes import names, recipe
-from nogs.runtime.tensors import load_tensors
+from nogs.runtime.errors import InputError
+from nogs.runtime.tensors import load_tensors, tensor_header
 from real_data import real_data
 
 FOLDER = Path(nogs.__file__).parent / "pretrained"
@@ -36,13 +38,27 @@ def test_published_posterior_fits_its_recipe_and_has_a_card(file):
     assert posterior.grid == own.data.grid
     assert posterior.glimpses >= own.glimpses
     about, (tensors, metadata) = about_posterior(file.stem), load_tensors(file)
-    matrices = {value.dtype for value in tensors.values() if value.ndim > 1}
+    matrices = {value.dtype for name, value in tensors.items() if value.ndim > 1 and not name.startswith(LOOKS)}
     assert matrices <= {torch.uint8, torch.float16, torch.float32}
     assert metadata["images"]
     assert not re.search(r'"/|\\\\', json.dumps(metadata["about"])), "no file of the machine that trained it is named"
     card = file.with_suffix(".md").read_text()
     for row in about["tables"]["test, calibrated"]:
         assert f"| {row['glimpses']} | {row['accuracy']:.1%} | {row['cross_entropy']:.4f} |" in card
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_published_network_looks_and_answers(file):
+    if "looks" not in tensor_header(file)[0]:
+        with pytest.raises(InputError, match="is a posterior, which does not say where to look"):
+            nogs.load(file.stem)
+        return
+    model, own = nogs.load(file.stem), recipe(file.stem)
+    assert model.glimpses == own.glimpses
+    said = model.classify(np.zeros((own.data.image_size, own.data.image_size, 3), np.uint8))
+    answers = said.values() if isinstance(said, dict) else [said]
+    assert all(len(set(answer.locations)) == own.glimpses for answer in answers)
+    assert "## Where it looks" in file.with_suffix(".md").read_text()
 
 
 def test_published_posteriors_are_small_together():

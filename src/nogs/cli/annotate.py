@@ -20,8 +20,10 @@ class AnnotateArgs(StageArgs):
     posterior: NameOrFile = None
     """A published posterior, or a posterior's file; by default the run's, and where it has none the recipe's published
     one."""
-    subset: Annotated[str | None, tyro.conf.arg(metavar="FROM:TO")] = None
-    """Which of the images to annotate, as FROM:TO counted from 0, or ids with commas between; by default all."""
+    split: Literal["annotate", "test"] = "annotate"
+    """test: search on test images, to score the search itself; these sequences go to RUN/sequences-test."""
+    subset: Annotated[str | None, tyro.conf.arg(metavar="FROM:TO[:STEP]")] = None
+    """Which of these images, as FROM:TO or FROM:TO:STEP counted from 0, or ids with commas between; by default all."""
     unchecked: Annotated[bool, Rare] = False
     """Take any image, and a posterior and bank made with other splits: they must not have seen these images."""
     executor: Literal["local", "ray"] = "local"

@@ -85,7 +85,10 @@ class NetworkArgs(Args):
     """Which trained network a command is about."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """Folder of a run, a packed folder, a network's file, or hf://user/repository."""
+    """Folder of a run, a published name (celeba-hq, cub), a packed folder, a network's file, or
+    hf://user/repository."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Which network of a run with several: its name (ram/seed-0) or words of it (Smiling); by default the best one."""
+    attribute: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Of networks of several attributes the one for this, such as Smiling."""
     best: Best = "accuracy"

@@ -12,14 +12,20 @@ from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_array, write_json
 
+_COLUMNS = ("accuracy", "averaged_accuracy", "greedy_accuracy", "balanced_accuracy", "nll", "pixels_seen")
+_HEAD = f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}"
+
 
 class EvaluateArgs(TaskArgs):
     """Arguments of `nogs evaluate`."""
 
     run: RunFolder
-    """Folder of a run that nogs train made."""
+    """Folder of a run that nogs train made; or a published name (celeba-hq, cub) or a network's file, for which
+    nothing is written."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Only this network: its name (ram/seed-0) or words of it (Smiling); by default all of them."""
+    attribute: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Of a published network or a file with several attributes only this; by default all of them."""
     split: Literal["validation", "test", "train"] = "test"
     """Images to look at; choose a threshold to stop at on validation, report it on test."""
     best: Best = "accuracy"
@@ -45,23 +51,29 @@ def evaluate(argv: list[str]) -> None:
 
     from nogs.model.finding import find
     from nogs.model.stopping import write_accuracy_by_glimpses
+    from nogs.posterior.store import published
     from nogs.runtime.device import pick_device
     from nogs.runtime.files import plain
     from nogs.stages import evaluation, run_task
 
     if args.trajectories < 1:
         raise InputError(f"--trajectories must be at least 1, not {args.trajectories}.")
+    if str(args.run) in published() or args.run.is_file():
+        _evaluate_file(args)
+        return
+    if args.attribute is not None:
+        raise InputError(f"--attribute is for a published network or a file; of {args.run} name one with --network.")
     paths = sorted((args.run / "attention").glob(f"**/best-{args.best}.safetensors"))
     if not paths:
         raise InputError(f"{args.run} holds no trained networks; make some with nogs train ... --out {args.run}.")
     shown = None
     with contextlib.suppress(InputError) if args.network is None else contextlib.nullcontext():
-        shown = find(str(args.run), network=args.network, best=args.best)  # of several attributes none is the best
+        shown = find(args.run, network=args.network, best=args.best)  # of several attributes none is the best
     paths = [shown.path] if args.network is not None and shown is not None else paths
     device, (_, task) = pick_device(args.device), run_task(args.run, args.settings())
     kind = args.split if args.best == "accuracy" else f"{args.split}-{args.best}"
     if not args.as_json:
-        print(f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}")
+        print(_HEAD)
     refused, curves = None, ""
     for path in paths:
         found, locations, by_glimpses = evaluation.evaluate(
@@ -86,6 +98,39 @@ def evaluate(argv: list[str]) -> None:
         print(curves)
     if refused:
         raise refused
+
+
+def _evaluate_file(args: EvaluateArgs) -> None:
+    """Evaluate a network that lies in no run, each of its attributes; nothing is written."""
+    import json
+
+    from nogs.model.finding import find
+    from nogs.plus.store import about_network, attributes_of
+    from nogs.recipes import recipe
+    from nogs.runtime.device import pick_device
+    from nogs.runtime.files import plain
+    from nogs.stages import evaluation
+    from nogs.stages.settings import load
+
+    found, device = find(str(args.run), network=args.network), pick_device(args.device)
+    names = (args.attribute,) if args.attribute else attributes_of(found.path) or (None,)
+    task = load(recipe(about_network(found.path, attribute=names[0])["task"]), args.settings())
+    every = []
+    if not args.as_json:
+        print(_HEAD)
+    for name in names:
+        said, _, by_glimpses = evaluation.evaluate(
+            found.path, task, split=args.split, trajectories=args.trajectories, device=device, attribute=name
+        )
+        every.append(said["scores"])
+        if args.as_json:
+            line = {"network": name or found.name, **said, "by_glimpses": by_glimpses["policies"]}
+            print(json.dumps(line, default=plain))
+        else:
+            print(_line(name or found.name, said["scores"]))
+    if len(every) > 1 and not args.as_json:
+        mean = {one: sum(scores[one] for scores in every) / len(every) for one in _COLUMNS}
+        print(_line(f"mean of {len(every)} attributes", {**mean, "warning": None}))
 
 
 def _line(name: str, scores: dict[str, Any]) -> str:

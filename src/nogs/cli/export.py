@@ -39,12 +39,14 @@ def export(argv: list[str]) -> None:
     )
     from nogs.model.cost import cost
     from nogs.model.exporting import TOLERANCE, agreement, export_onnx
-    from nogs.model.loading import load
+    from nogs.model.finding import find
+    from nogs.model.loading import load_found
+    from nogs.posterior.store import published
 
     if not args.precision:
         raise InputError("--precision needs at least one of float32 and int8.")
-    model = load(args.run, network=args.network, best=args.best)
-    local = Path(args.run).is_dir()
+    model = load_found(find(args.run, network=args.network, attribute=args.attribute, best=args.best))
+    local = Path(args.run).is_dir() and args.run not in published()
     if args.out is None and not local:
         raise InputError(f"nogs export needs --out, a folder for the files of {args.run}.")
     out = args.out or Path(args.run) / "export"

@@ -1,4 +1,4 @@
-"""`nogs sequences heuristic | handcrafted`: the supervision of the paper's baselines, written as files."""
+"""`nogs sequences heuristic | fixed | handcrafted`: supervision that needs no search for each image, as files."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ class HeuristicArgs(TaskArgs):
     an .npy file of entropies in nats."""
     kind: tuple[Literal["h1", "h5"], ...] = ("h1", "h5")
     """Sequences to write: h1 with 1/gamma = 1, h5 with 5, or none."""
+    attribute: Attributes = ()
+    overwrite: Overwrite = False
+    device: Device = "auto"
+
+
+class FixedArgs(TaskArgs):
+    """Arguments of `nogs sequences fixed`."""
+
+    out: Folder
+    """Folder for the sequences, of attributes one for each in it."""
+    posterior: NameOrFile = None
+    """A published posterior, or a posterior's file, that the order is best for; by default the recipe's published
+    one."""
     attribute: Attributes = ()
     overwrite: Overwrite = False
     device: Device = "auto"
@@ -82,6 +95,27 @@ def heuristic(argv: list[str]) -> None:
     for folder, sequences in made.items():
         save(sequences, folder, overwrite=args.overwrite)
         print(f"{folder}: {len(sequences):,} sequences of {sequences.length} glimpses")
+
+
+def fixed(argv: list[str]) -> None:
+    """Write one fixed order of locations as sequences."""
+    args, recipe = parse_with_recipe(
+        FixedArgs,
+        argv,
+        prog="nogs sequences fixed",
+        description="One order of locations for every image to annotate, by greedy selection: each step takes the "
+        "location with the least mean cross-entropy of the label, over images that did not train the posterior. It "
+        "needs no bank.",
+    )
+    from nogs.sequences import save
+    from nogs.stages import Experiment
+    from nogs.stages.fixed import fixed_sequences
+
+    for attribute, sequences in fixed_sequences(Experiment(recipe, args.out, args.settings())).items():
+        folder = args.out / (attribute or "")
+        save(sequences, folder, overwrite=args.overwrite)
+        left = " ".join(f"{nats:.3f}" for nats in sequences.provenance["cross_entropy"])
+        print(f"{folder}: {len(sequences):,} sequences of {sequences.length} glimpses; nats after each: {left}")
 
 
 def handcrafted(argv: list[str]) -> None:

@@ -46,7 +46,7 @@ def push(argv: list[str]) -> None:
         raise InputError("nogs hub push needs USER/REPOSITORY to upload to, or --out DIR to write to.")
     if args.repository is not None and args.repository.count("/") != 1:
         raise InputError(f"The repository must be USER/REPOSITORY, not {args.repository!r}.")
-    found = find(args.run, network=args.network, best=args.best)
+    found = find(args.run, network=args.network, attribute=args.attribute, best=args.best)
     print(found.why)
     with tempfile.TemporaryDirectory() if args.out is None else contextlib.nullcontext(str(args.out.parent)) as parent:
         folder = Path(parent) / "network" if args.out is None else args.out

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from nogs.cli.args import Args, AsJson, NameOrFile, OptionalFolder, RunFolder, StageArgs
+from nogs.cli.args import Args, AsJson, NameOrFile, OptionalFolder, StageArgs
 from nogs.cli.flags import parse, parse_with_recipe, show
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
@@ -40,8 +40,9 @@ class EvaluateArgs(StageArgs):
 class PublishArgs(Args):
     """Arguments of `nogs posterior publish`."""
 
-    run: RunFolder
-    """Folder of a run that nogs posterior train made."""
+    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN_OR_FILE")]
+    """A run, whose posterior is published; or in it the file of a network that stands on one (ps-nogs+, fixed): then
+    both, in one file."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")]
     """File to write, ending in .safetensors; the card goes beside it, ending in .md."""
     bits: Literal[16, 8, 7, 6, 5, 4] = 16
@@ -90,22 +91,29 @@ def evaluate(argv: list[str]) -> None:
 
 
 def publish(argv: list[str]) -> None:
-    """Write a posterior at half its size or less, with a card."""
+    """Write a posterior, or a network that stands on one, at half its size or less, with a card."""
     args = parse(
         PublishArgs,
         argv,
         prog="nogs posterior publish",
-        description="Copy a run's posterior with weights in fewer bits, and write a card that says what it is, what it "
-        "scores and which command made it. The file can be given to --posterior of every command.",
+        description="Copy a run's posterior, or a network that stands on one, with weights in fewer bits, and write a "
+        "card that says what it is, what it scores and which commands made it. The file can be given to --posterior of "
+        "every command; a network's also to nogs predict, export and hub push.",
     )
-    from nogs.posterior.card import publish as publish_posterior
+    from nogs.plus.publishing import publish as publish_file
     from nogs.posterior.training import FILE
     from nogs.recipes import recipe as read_recipe
 
-    source = args.run / "posterior" / FILE
+    source = args.source / "posterior" / FILE if args.source.is_dir() else args.source
     if not source.is_file():
-        raise InputError(f"{args.run} holds no posterior; train one with nogs posterior train.")
-    recipe = read_recipe(args.run / "recipe.yaml")
+        what = "holds no posterior; train one with nogs posterior train" if args.source.is_dir() else "is not there"
+        raise InputError(f"{args.source} {what}.")
+    run = next((folder for folder in source.absolute().parents if (folder / "recipe.yaml").is_file()), None)
+    if run is None:
+        raise InputError(f"{source} lies in no run, whose recipe its card tells; give the file in the run's folder.")
+    recipe = read_recipe(run / "recipe.yaml")
     fields, defaults = (one.model_dump(mode="json") for one in (recipe, read_recipe(recipe.data.kind)))
-    publish_posterior(source, args.out, fields=fields, defaults=defaults, notes=args.notes, bits=args.bits)
-    print(f"{args.out} ({args.out.stat().st_size / 2**20:.1f} MiB) and {args.out.with_suffix('.md').name}")
+    looks = publish_file(source, args.out, fields=fields, defaults=defaults, notes=args.notes, bits=args.bits)
+    size = f"{args.out.stat().st_size / 2**20:.1f} MiB"
+    size += f", {looks / 2**20:.1f} of them for where it looks" if looks else ""
+    print(f"{args.out} ({size}) and {args.out.with_suffix('.md').name}")

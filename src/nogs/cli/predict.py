@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -18,11 +18,12 @@ from nogs.runtime.files import plain, write_bytes
 from nogs.runtime.progress import working
 
 if TYPE_CHECKING:
+    from nogs.model.attributes import Answers
     from nogs.model.classifier import Answer
     from nogs.model.folders import Asked
 
 _DRAWN = 40
-"""Pictures of a folder that --picture draws at most, evenly chosen."""
+"""Tiles that --picture draws at most, of a folder's pictures evenly chosen; of one picture every attribute has one."""
 
 
 class PredictArgs(NetworkArgs):
@@ -53,7 +54,8 @@ def predict(argv: list[str]) -> None:
         argv,
         prog="nogs predict",
         description="Label, probability, glimpses taken and share of the pixels read, for each picture; of folders "
-        "that are named like classes also how many are right.",
+        "that are named like classes also how many are right. A network of several attributes names those that are "
+        "there; --json, --csv and --picture have all.",
     )
     if not args.images:
         raise InputError("nogs predict needs pictures after the run: nogs predict RUN PICTURE_OR_FOLDER ...")
@@ -62,14 +64,17 @@ def predict(argv: list[str]) -> None:
             raise InputError(
                 f"{flag} writes {ending[1:].upper()} files, so its name must end in {ending}, not {path.name!r}."
             )
+    from nogs.model.attributes import Attributes
     from nogs.model.folders import pictures, summary, write_csv
     from nogs.model.loading import load
 
-    model = load(args.run, network=args.network, best=args.best)
+    model = load(args.run, network=args.network, attribute=args.attribute, best=args.best)
     print(f"Network: {model.why}.", file=sys.stderr)
     asked = pictures(args.images, labels=model.labels, run=Path(args.run))
-    drawn = set(range(0, len(asked), -(-len(asked) // _DRAWN))) if args.picture is not None else set()
+    most = max(1, _DRAWN // len(model)) if isinstance(model, Attributes) else _DRAWN
+    drawn = set(range(0, len(asked), -(-len(asked) // most))) if args.picture is not None else set()
     known: list[Asked] = []
+    rows: list[tuple[Asked, Answer]] = []
     answers, images, problems = [], {}, []
     # a bar would take over the stream of the answers, which on a terminal are progress enough
     with nullcontext() if sys.stdout.isatty() else working(f"looking at {len(asked):,} pictures"):
@@ -86,17 +91,22 @@ def predict(argv: list[str]) -> None:
             if len(known) in drawn:
                 images[len(known)] = picture.pixels
             known.append(one)
-            answers.append(replace(answer, picture=None))
-    for line in summary(known, answers):
+            each = answer if isinstance(answer, dict) else {"": answer}
+            light = {name: replace(said, picture=None) for name, said in each.items()}
+            answers.append(light if isinstance(answer, dict) else light[""])
+            rows += [(one, said) for said in light.values()]
+    whose, their = [one for one, _ in rows], [said for _, said in rows]
+    for line in summary(whose, their):
         print(line, file=sys.stderr if args.as_json else sys.stdout)
     if args.csv is not None:
-        write_csv(args.csv, known, answers)
+        write_csv(args.csv, whose, their)
         print(f"Answers written: {args.csv}", file=sys.stderr)
     if images and args.picture is not None:
-        from nogs.model.drawing import glimpses_sheet
+        from nogs.model.drawing import attributes_sheet, glimpses_sheet
 
         names = [Path(*known[n].path.parts[-2:]).as_posix() for n in images]
-        sheet = glimpses_sheet(list(images.values()), [answers[n] for n in images], grid=model.grid, names=names)
+        draw: Any = attributes_sheet if isinstance(model, Attributes) else glimpses_sheet
+        sheet = draw(list(images.values()), [answers[n] for n in images], grid=model.grid, names=names)
         write_bytes(args.picture, sheet)
         some = f", of {len(images)} of the pictures" if len(images) < len(known) else ""
         print(f"Glimpses drawn: {args.picture}{some}", file=sys.stderr)
@@ -106,15 +116,30 @@ def predict(argv: list[str]) -> None:
         raise InputError(problems[-1])
 
 
-def _print(one: Asked, answer: Answer, network: str, *, as_json: bool) -> None:
+def _print(one: Asked, answer: Answer | Answers, network: str, *, as_json: bool) -> None:
     """An answer on its line; on a terminal, above the bar."""
     true = {} if one.true is None else {"true": one.true}
-    if as_json:
+    if isinstance(answer, dict):
+        each = {name: said.to_json() for name, said in answer.items()}
+        plain_ = {"image": one.path, "network": network, "attributes": each}
+        text = json.dumps(plain_, default=plain) if as_json else f"{one.path}: {_told_of_all(answer)}"
+    elif as_json:
         text = json.dumps({"image": one.path, "network": network, **answer.to_json(), **true}, default=plain)
     else:
         right = "" if one.true is None else "; right" if one.true == answer.label else f"; wrong, it is {one.true}"
         text = f"{one.path}: {told(answer)}{right}"
     print(text)
+
+
+def _told_of_all(answers: Answers) -> str:
+    """The attributes that are there, in one line."""
+    first = next(iter(answers.values()))
+    present = ", ".join(f"{name} {share:.1%}" for name, share in answers.present.items()) or "none"
+    notes = f" [{'; '.join(first.notes)}]" if first.notes else ""
+    return (
+        f"{present}; {len(answers)} attributes, {len(first.locations)} glimpses for each, {answers.pixels_read:.1%} of "
+        f"the pixels{notes}"
+    )
 
 
 def told(answer: Answer) -> str:

@@ -152,7 +152,7 @@ def _sequences(args: ScoreArgs, task: Task) -> dict[str, tuple[Path, Sequences]]
             raise InputError(f"{name!r} is the name of a plain way to look; give another one, --sequences NAME=DIR.")
         if name in out:
             raise InputError(f"Two folders of sequences are called {name!r}; name them with --sequences NAME=DIR.")
-        out[name] = path, load_for(path, task=task, attribute=args.attribute)
+        out[name] = path, load_for(path, task=task, attribute=args.attribute, held_out=True)
     return out
 
 

@@ -16,7 +16,7 @@ from nogs.completion import Completion, CompletionConfig, make_completion, weigh
 from nogs.data import DataConfig, Task
 from nogs.design.config import DesignConfig
 from nogs.design.steps import Tools
-from nogs.posterior.crossfit import CrossFitted
+from nogs.posterior.crossfit import CrossFitted, whole_task
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.protocol import CrossFit, Posterior
 from nogs.posterior.store import load_posterior, trained_elsewhere
@@ -105,26 +105,35 @@ def bank_folder(path: Path) -> Path:
     return found
 
 
-def unseen(task: Task, ids: Sequence[str]) -> None:
-    """Refuse images that are not the task's to annotate, by name."""
-    mine = set(task.splits["annotate"])
+def unseen(task: Task, ids: Sequence[str], *, split: str = "annotate") -> None:
+    """Refuse images that are not of the split that gets sequences, by name."""
+    mine = set(task.splits[split])
     strangers = [id for id in ids if id not in mine]
     if not strangers:
         return
     home = next(
-        (split for split in ("posterior", "validation", "test", "train") if strangers[0] in task.splits[split]), ""
+        (
+            other
+            for other in ("posterior", "validation", "test", "annotate", "train")
+            if strangers[0] in task.splits[other]
+        ),
+        "",
     )
+    what = "the images to annotate" if split == "annotate" else f"the {split} images"
     more = f" and {len(strangers) - 1:,} more images are" if len(strangers) > 1 else " is"
     raise InputError(
-        f"Image {strangers[0]!r} (of the split {home!r}){more} not among the images to annotate of task "
-        f"{task.title!r}; choose others with --images, or pass --unchecked if neither posterior nor bank has seen them."
+        f"Image {strangers[0]!r} (of the split {home!r}){more} not among {what} of task {task.title!r}; choose others "
+        "with --subset, or pass --unchecked if neither posterior nor bank has seen them."
     )
 
 
-def check_leaks(task: Task, *, posterior: str, bank: Path) -> None:
-    """Refuse a posterior or a bank that was made with other splits, and may so have seen the images to annotate."""
+def check_leaks(task: Task, *, posterior: str, bank: Path, split: str = "annotate") -> None:
+    """Refuse a posterior or a bank that was made with other splits, and may so have seen the images of a split."""
     built = read_json(bank / "done.json").get("task")
-    found = [(f"The posterior {posterior}", "train it", other) for other in trained_elsewhere(posterior, task)]
+    # a posterior of all training images has not seen the test images
+    harmless = [] if split == "annotate" else [whole_task(task).fingerprint]
+    elsewhere = [other for other in trained_elsewhere(posterior, task) if other not in harmless]
+    found = [(f"The posterior {posterior}", "train it", other) for other in elsewhere]
     if built not in (None, task.fingerprint):
         found.append((f"The bank {bank}", "build it", built))
     for what, remedy, other in found:

@@ -1,13 +1,15 @@
 """Trained networks at work: load one, ask it about images or through a sensor, stop early, export it, share it.
 
-In: a run, a packed folder or a Hugging Face repository. Out: answers with the glimpses that they rest on, ONNX files
-that need no torch, and folders that others can load. `nogs.load` is the door.
+In: a published name, a run, a packed folder or a Hugging Face repository. Out: answers with the glimpses that they rest
+on, ONNX files that need no torch, and folders that others can load. `nogs.load` is the door.
 """
 
 from nogs.runtime.lazy import imported
 
 _HOMES = {
     "Answer": "nogs.model.classifier",
+    "Answers": "nogs.model.attributes",
+    "Attributes": "nogs.model.attributes",
     "Location": "nogs.model.classifier",
     "Look": "nogs.model.classifier",
     "Model": "nogs.model.classifier",

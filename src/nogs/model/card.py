@@ -63,10 +63,15 @@ def _what(config: dict[str, Any]) -> str:
     labels = list(config["label2id"])
     shown = ", ".join(labels[:12]) + (f" and {len(labels) - 12} more" if len(labels) > 12 else "")
     places = len(grid["rows"]) * len(grid["columns"])
+    what = "A recurrent network" if "hidden" in a else "A transformer over glimpse tokens"
+    several = config.get("attributes")
+    says = "names its class"
+    if several:
+        says = f"says whether each of {len(labels)} attributes is there, with glimpses of its own for each"
     return (
-        f"A recurrent network that looks at {a['glimpses']} glimpses of {grid['glimpse']} px of an image of "
+        f"{what} that looks at {a['glimpses']} glimpses of {grid['glimpse']} px of an image of "
         f"{grid['height']} x {grid['width']} px, chosen by itself among {places} places, "
-        f"and names its class: {shown}. Trained with the method `{config['method']}` on the task "
+        f"and {says}: {shown}. Trained with the method `{config['method']}` on the task "
         f"`{config['task']}` (seed {config['seed']}, iteration {config['iteration']}).\n"
     )
 
@@ -86,6 +91,11 @@ def _table(scores: dict[str, float], validation: float | None, best: str | None)
 
 def _use(config: dict[str, Any]) -> str:
     kind = config["data"].get("kind")
+    asked = (
+        'answers = model.classify("photo.jpg")\nprint(answers.present, answers["{}"].locations)\n```\n\n'
+        if config.get("attributes")
+        else 'answer = model.classify("photo.jpg")\nprint(answer.label, answer.probability, answer.locations)\n```\n\n'
+    ).replace("{}", next(iter(config["label2id"])))
     prepared = {
         "celeba-hq": "Give it aligned, square faces as in CelebA-HQ.",
         "cub": "It was trained on birds cropped to 1.5 times their bounding box; crop pictures likewise.",
@@ -93,6 +103,5 @@ def _use(config: dict[str, Any]) -> str:
     return (
         "## Use\n\n```python\nimport nogs\n\n"
         'model = nogs.load("hf://user/repository")  # or the folder that holds this file\n'
-        'answer = model.classify("photo.jpg")\nprint(answer.label, answer.probability, answer.locations)\n```\n\n'
-        f"{prepared} It answers with one of its classes whatever it is shown.\n"
+        f"{asked}{prepared} It answers with one of its classes whatever it is shown.\n"
     )

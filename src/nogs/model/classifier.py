@@ -274,21 +274,38 @@ class Model:
 
 def _answer(model: Model, looks: Sequence[Look]) -> Answer:
     """What the network says after some looks, their probabilities averaged."""
-    probabilities = np.mean([model.belief(look.state) for look in looks], 0)
+    return answer_of(
+        model,
+        np.mean([model.belief(look.state) for look in looks], 0),
+        seen=[index for look in looks for index in look.seen],
+        confidence=[value for look in looks for value in look.confidence],
+        stopped_early=any(look.finished and len(look.seen) < model.glimpses for look in looks),
+    )
+
+
+def answer_of(
+    model: Model,
+    probabilities: npt.NDArray[np.float32],
+    *,
+    seen: Sequence[int],
+    confidence: Sequence[float],
+    stopped_early: bool = False,
+) -> Answer:
+    """The answer that these probabilities of a model's labels are, after glimpses at these indices of the grid."""
     best = int(probabilities.argmax())
-    locations = tuple(model.location(index) for look in looks for index in look.seen)
+    locations = tuple(model.location(index) for index in seen)
     return Answer(
         label=model.labels[best],
         probability=float(probabilities[best]),
         probabilities={name: float(p) for name, p in zip(model.labels, probabilities)},
         locations=locations,
-        confidence=tuple(value for look in looks for value in look.confidence),
-        pixels_read=_share(locations, model.grid),
-        stopped_early=any(look.finished and len(look.seen) < model.glimpses for look in looks),
+        confidence=tuple(confidence),
+        pixels_read=share_of(locations, model.grid),
+        stopped_early=stopped_early,
     )
 
 
-def _share(locations: Sequence[Location], grid: Grid) -> float:
+def share_of(locations: Sequence[Location], grid: Grid) -> float:
     """Share of the image inside the glimpses at these locations."""
     if not locations:
         return 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,8 @@ class Told(Protocol):
     @property
     def probability(self) -> float: ...  # noqa: D102
     @property
+    def probabilities(self) -> Mapping[str, float]: ...  # noqa: D102
+    @property
     def locations(self) -> Sequence[tuple[int, int]]: ...  # noqa: D102
     @property
     def pixels_read(self) -> float: ...  # noqa: D102
@@ -37,21 +39,53 @@ def glimpses_sheet(
     images: Sequence[npt.NDArray[np.uint8]], answers: Sequence[Told], *, grid: Grid, names: Sequence[str]
 ) -> bytes:
     """PNG: each image `[H, W, 3]` with numbered boxes in the order of the glimpses, and the answer below it."""
-    columns = min(_COLUMNS, len(images))
-    rows = math.ceil(len(images) / columns)
-    height = round(_TILE * grid.height / grid.width)
-    size = (columns * (_TILE + _GAP) + _GAP, rows * (height + _CAPTION + _GAP) + _GAP)
+    tiles = []
+    for image, answer, name in zip(images, answers, names):
+        glimpses = f"{len(answer.locations)} glimpse{'s' if len(answer.locations) != 1 else ''}"
+        said = f"{answer.label} ({answer.probability:.1%}), {glimpses}, {answer.pixels_read:.1%} of the pixels"
+        tiles.append((image, answer.locations, (name or answer.label, said)))
+    return _sheet(tiles, grid=grid, width=_TILE, columns=_COLUMNS)
+
+
+def attributes_sheet(
+    images: Sequence[npt.NDArray[np.uint8]],
+    answers: Sequence[Mapping[str, Told]],
+    *,
+    grid: Grid,
+    names: Sequence[str],
+) -> bytes:
+    """PNG: each image once for every attribute, with the glimpses that it was judged by; the likeliest come first."""
+    tiles = []
+    for image, found, name in zip(images, answers, names):
+        shares = {one: answer.probabilities[one] for one, answer in found.items()}
+        for one in sorted(found, key=lambda one: -shares[one]):
+            said = f"{'yes' if found[one].label == one else 'no'}, {shares[one]:.1%}"
+            tiles.append((image, found[one].locations, (one, f"{said}, {name}" if len(images) > 1 else said)))
+    return _sheet(tiles, grid=grid, width=_TILE // 2, columns=2 * _COLUMNS)
+
+
+def _sheet(
+    tiles: Sequence[tuple[npt.NDArray[np.uint8], Sequence[Sequence[int]], tuple[str, str]]],
+    *,
+    grid: Grid,
+    width: int,
+    columns: int,
+) -> bytes:
+    """PNG of images with the glimpses' locations and two lines below each."""
+    columns = min(columns, len(tiles))
+    rows = math.ceil(len(tiles) / columns)
+    height = round(width * grid.height / grid.width)
+    size = (columns * (width + _GAP) + _GAP, rows * (height + _CAPTION + _GAP) + _GAP)
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
     font = _font()
-    for n, (image, answer, name) in enumerate(zip(images, answers, names)):
-        left = _GAP + n % columns * (_TILE + _GAP)
+    for n, (image, locations, lines) in enumerate(tiles):
+        left = _GAP + n % columns * (width + _GAP)
         top = _GAP + n // columns * (height + _CAPTION + _GAP)
-        sheet.paste(tile(image, answer.locations, grid, (_TILE, height)), (left, top))
-        glimpses = f"{len(answer.locations)} glimpse{'s' if len(answer.locations) != 1 else ''}"
-        said = f"{answer.label} ({answer.probability:.1%}), {glimpses}, {answer.pixels_read:.1%} of the pixels"
-        for line, text in enumerate((name or answer.label, said)):
-            draw.text((left, top + height + 4 + 18 * line), _short(draw, text, font), "black" if line else "#555", font)
+        sheet.paste(tile(image, locations, grid, (width, height)), (left, top))
+        for line, text in enumerate(lines):
+            shown = _short(draw, text, font, width)
+            draw.text((left, top + height + 4 + 18 * line), shown, "black" if line else "#555", font)
     out = io.BytesIO()
     sheet.save(out, "PNG")
     return out.getvalue()
@@ -71,13 +105,14 @@ def tile(
     scale = size[0] / grid.width
     height = max(16, size[0] // 20)
     font = ImageFont.load_default(height)
+    thick = min(3, round(grid.glimpse * scale / 8))  # of small boxes the lines would hide what is inside
     before: dict[tuple[int, int], int] = {}
     for step, (row, column) in enumerate(locations):
         colour = _STEPS[step % len(_STEPS)]
         again = before.get((row, column), 0)
         before[row, column] = again + 1
         corner = (column * scale, row * scale, (column + grid.glimpse) * scale - 1, (row + grid.glimpse) * scale - 1)
-        draw.rectangle(corner, outline=colour, width=max(1, 3 - again))
+        draw.rectangle(corner, outline=colour, width=max(1, thick - again))
         # numbers of glimpses at the same place stand beside each other
         place = (corner[0] + 5 + 0.9 * height * again, corner[1] + 3)
         draw.text(place, str(step + 1), colour, font, stroke_width=2, stroke_fill="black")
@@ -91,12 +126,12 @@ def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.truetype(str(place), 12) if place.is_file() else ImageFont.load_default(15)
 
 
-def _short(draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+def _short(draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
     """The text, its middle left out where it is wider than a tile."""
-    if draw.textlength(text, font) <= _TILE:
+    if draw.textlength(text, font) <= width:
         return text
     for keep in range(len(text) // 2, 0, -1):
         shorter = f"{text[:keep]}…{text[-keep:]}"
-        if draw.textlength(shorter, font) <= _TILE:
+        if draw.textlength(shorter, font) <= width:
             return shorter
     return text[:1]

@@ -1,4 +1,4 @@
-"""Which network is meant: one of a run's many, a packed folder, a repository of the Hugging Face hub, or a file."""
+"""Which network is meant: a published one, one of a run's many, a packed folder, a repository of the hub, or a file."""
 
 from __future__ import annotations
 
@@ -16,34 +16,49 @@ Best = Literal["accuracy", "balanced_accuracy", "nll"]
 HUB = "hf://"
 
 
-def find(source: str | Path, *, network: str | None = None, best: Best = "accuracy") -> Found:
-    """The network of `source`: a run, a packed folder, `hf://user/repository[@revision]`, or a safetensors file.
+def find(
+    source: str | Path, *, network: str | None = None, attribute: str | None = None, best: Best = "accuracy"
+) -> Found:
+    """The network of `source`: a published name, a run, a packed folder, `hf://user/repository[@revision]`, or a file.
 
     `network` names one of a run's, such as ram/seed-0, or words of its name, such as Smiling; of those that fit, the
-    best on the validation images is taken. Networks of different attributes are never compared.
+    best on the validation images is taken. Networks of different attributes are never compared: `attribute` chooses.
+    A folder that is called like a published network is meant by a path, such as ./cub.
     """
+    from nogs.posterior.store import published  # brings torch
+
     if str(source).startswith(HUB):
         from nogs.model.hub import download
 
-        return _packed(download(str(source).removeprefix(HUB)), str(source))
-    path = Path(source)
+        return _packed(download(str(source).removeprefix(HUB)), str(source), attribute)
+    path, files = Path(source), published()
+    if isinstance(source, str) and source in files:
+        here = f"; the folder of that name is ./{source}" if path.is_dir() else ""
+        return Found(files[source], source, {"kind": source}, f"{source} comes with nogs{here}", attribute)
     if path.is_file():
-        return Found(path, path.stem, _data(path.parent), f"{path} is the only one")
+        return Found(path, path.stem, _data(path.parent), f"{path} is the only one", attribute)
     if (path / WEIGHTS).exists():
-        return _packed(path, str(path))
+        return _packed(path, str(path), attribute)
     if not path.is_dir():
-        raise InputError(f"There is no run {path}; give the folder that nogs train or nogs run wrote.")
-    return _of_run(path, network, best)
+        names = f", or a published name: {', '.join(files)}" if files else ""
+        raise InputError(f"There is no run {path}; give the folder that nogs train or nogs run wrote{names}.")
+    return _of_run(path, network, attribute, best)
 
 
-def _packed(folder: Path, source: str) -> Found:
+def _packed(folder: Path, source: str, attribute: str | None) -> Found:
     config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
-    data = config.get("data") if isinstance(config, dict) else None
-    name = config.get("network", source) if isinstance(config, dict) else source
-    return Found(folder / WEIGHTS, str(name), data if isinstance(data, dict) else {}, f"{source} holds one network")
+    said = config if isinstance(config, dict) else {}
+    data, name, own = said.get("data"), said.get("network", source), said.get("attribute")
+    return Found(
+        folder / WEIGHTS,
+        str(name),
+        data if isinstance(data, dict) else {},
+        f"{source} holds one network",
+        attribute or (own if isinstance(own, str) else None),
+    )
 
 
-def _of_run(run: Path, network: str | None, best: Best) -> Found:
+def _of_run(run: Path, network: str | None, attribute: str | None, best: Best) -> Found:
     from nogs.plus.store import about_network  # brings torch
 
     kept = f"best-{best}.safetensors"
@@ -54,10 +69,15 @@ def _of_run(run: Path, network: str | None, best: Best) -> Found:
     names = list(paths) if network is None else _named(network, list(paths), run)
     about = {name: about_network(paths[name]) for name in names}
     attributes = sorted({str(about[name].get("attribute")) for name in names})
+    if attribute is not None:
+        names = [name for name in names if about[name].get("attribute") == attribute]
+        if not names:
+            raise InputError(f"{run} has no network for {attribute!r}; it has some for {', '.join(attributes)}.")
+        attributes = [attribute]
     if len(attributes) > 1:
         shown = ", ".join(attributes[:5]) + (" ..." if len(attributes) > 5 else "")
         raise InputError(
-            f"{run} has networks for {len(attributes)} attributes; name one with --network or `network`: {shown}."
+            f"{run} has networks for {len(attributes)} attributes; name one with --attribute or `attribute`: {shown}."
         )
     sign = -1 if best == "nll" else 1
     scores = {name: float(score) for name in names if (score := about[name].get("validation")) is not None}

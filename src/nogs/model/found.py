@@ -16,12 +16,14 @@ CONFIG = "config.json"
 
 @dataclass(frozen=True)
 class Found:
-    """A network's file, its name in the run, the run's `data` fields (none if unknown), and why this one."""
+    """A network's file, its name in the run, the run's `data` fields (none if unknown), why this one, and which
+    attribute of it is meant (None: its only one, or all)."""
 
     path: Path
     name: str
     data: dict[str, Any]
     why: str
+    attribute: str | None = None
 
     @property
     def folder(self) -> Path:

@@ -7,14 +7,18 @@ README.md           the model card: what it does, its scores, how to use it, lic
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nogs import __version__
+from nogs.attention.network import Networks
 from nogs.attention.store import save_network
 from nogs.model.card import card
 from nogs.model.found import CONFIG, WEIGHTS, Found
-from nogs.plus.store import load_network
+from nogs.plus.publishing import copy_network
+from nogs.plus.store import about_network, attributes_of, load_network
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_sealed, write_text
 
@@ -27,7 +31,11 @@ def pack(found: Found, folder: Path, *, licence: str = "other", title: str | Non
     """Write the three files of a network into `folder`; `licence` is an SPDX name, or "other" as the hub calls it."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not (folder / WEIGHTS).exists():
         raise InputError(f"{folder} is not empty and holds no packed network; choose another --out.")
-    networks, about = load_network(found.path)
+    names = () if found.attribute else attributes_of(found.path)
+    networks, about = load_network(found.path, attribute=found.attribute or next(iter(names), None))
+    if len(names) > 1:
+        each = [about_network(found.path, attribute=name) for name in names]
+        about |= {"attribute": None, "labels": list(names), **_mean_scores(each)}
     data = {name: found.data[name] for name in DATA_FIELDS if name in found.data}
     config: dict[str, Any] = {
         "format": FORMAT,
@@ -35,20 +43,38 @@ def pack(found: Found, folder: Path, *, licence: str = "other", title: str | Non
         "nogs_version": __version__,
         "model_type": "hard-attention",
         "network": found.name,
-        "architecture": networks.architecture.to_json(),
+        "architecture": {**networks.architecture.to_json(), "glimpses": networks.architecture.glimpses},
         "id2label": dict(enumerate(about["labels"])),
         "label2id": {label: n for n, label in enumerate(about["labels"])},
         "data": data,
         **{name: about.get(name) for name in ("task", "method", "attribute", "seed", "best", "iteration")},
+        "attributes": list(names) if len(names) > 1 else None,
         "title": about.get("title") or about["task"],
         "metrics": {"validation": about.get("validation"), "test": about.get("test")},
     }
-    # written anew and not copied: in a run, a network may stand on another's frozen part
-    parameters = {name: value[0] for name, value in networks.state_dict().items()}
-    save_network(folder / WEIGHTS, parameters, architecture=networks.architecture, about=about)
+    if isinstance(networks, Networks):
+        # written anew and not copied: in a run, a network may stand on another's frozen part
+        parameters = {name: value[0] for name, value in networks.state_dict().items()}
+        save_network(folder / WEIGHTS, parameters, architecture=networks.architecture, about=about)
+    else:
+        copy_network(found.path, folder / WEIGHTS)
     write_sealed(folder / CONFIG, config)
-    write_text(folder / "README.md", card(config, licence=licence, title=title))
+    own = found.path.with_suffix(".md")  # a published network's
+    more = re.sub("^#", "##", own.read_text(encoding="utf-8"), flags=re.MULTILINE) if own.is_file() else ""
+    write_text(folder / "README.md", card(config, licence=licence, title=title) + (f"\n{more}" if more else ""))
     return folder
+
+
+def _mean_scores(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The validation and test scores of a network's attributes, averaged."""
+    tests = [about["test"] for about in each]
+    common = [
+        name for name, value in tests[0].items() if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    return {
+        "validation": sum(about["validation"] for about in each) / len(each),
+        "test": {name: sum(test[name] for test in tests) / len(tests) for name in common},
+    }
 
 
 def push(folder: Path, repository: str, *, private: bool = False, message: str = "Upload with nogs") -> str:

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 
 from nogs.data.images import Fit
+from nogs.model.attributes import Attributes, each_attribute
 from nogs.model.classifier import Model
 from nogs.model.finding import Best, find
 from nogs.model.found import Found
-from nogs.plus.store import load_network
+from nogs.plus.store import attributes_of, load_network
 from nogs.runtime.errors import InputError
 
 
 def load(
-    source: str | Path, *, network: str | None = None, best: Best = "accuracy", device: str | torch.device = "cpu"
-) -> Model:
-    """The network of a run, of a packed folder, of `hf://user/repository[@revision]`, or of a safetensors file.
+    source: str | Path,
+    *,
+    network: str | None = None,
+    attribute: str | None = None,
+    best: Best = "accuracy",
+    device: str | torch.device = "cpu",
+) -> Model | Any:
+    """A published network by its name (celeba-hq, cub), or that of a run, of a packed folder, of
+    `hf://user/repository[@revision]`, or of a safetensors file.
 
-    A run with several: `network` names one (ram/seed-0) or some of its words (Smiling), else the best on the validation
-    images by `best` is taken; `model.why` says so. Nothing is unpickled.
+    A network of several attributes gives `Attributes`, which answers all of them; with `attribute` (Smiling), and in
+    every other case, a `Model`. A run with several networks: `network` names one (ram/seed-0) or some of its words,
+    else the best on the validation images by `best` is taken; `model.why` says so. Nothing is unpickled.
     """
-    return load_found(find(source, network=network, best=best), device=device)
+    found = find(source, network=network, attribute=attribute, best=best)
+    if found.attribute is None and len(attributes_of(found.path)) > 1:
+        return _all(found, device=device)
+    return load_found(found, device=device)
 
 
 def load_found(found: Found, *, device: str | torch.device = "cpu") -> Model:
-    """The network that `find` found."""
-    networks, about = load_network(found.path, device=device)
+    """The network that `find` found; of several attributes one must be meant."""
+    networks, about = load_network(found.path, attribute=found.attribute, device=device)
+    if found.attribute not in (None, about.get("attribute")):
+        raise InputError(f"{found.name} is for {about.get('attribute') or 'one label'}, not for {found.attribute!r}.")
     if not about.get("labels"):
         raise InputError(f"{found.path} names no labels, so it can't tell what it sees; give a network of nogs train.")
     if networks.architecture.embedder == "release":
@@ -37,6 +50,15 @@ def load_found(found: Found, *, device: str | torch.device = "cpu") -> Model:
             "image alone; use nogs evaluate for its scores, or train with --attention.embedder paper."
         )
     return Model(networks, about=about, name=found.name, fit=fit_of(found), why=found.why)
+
+
+def _all(found: Found, *, device: str | torch.device) -> Attributes:
+    """The network of a file with all its attributes."""
+    models = {
+        name: Model(network, about=about, name=found.name, fit=fit_of(found), why=found.why)
+        for name, network, about in each_attribute(found.path, device=device)
+    }
+    return Attributes(models, name=found.name, why=found.why)
 
 
 def fit_of(found: Found) -> Fit:

@@ -19,6 +19,7 @@ from nogs.attention.looking import Looking
 from nogs.data.task import Task
 from nogs.plus.looks import Looks
 from nogs.plus.network import TokenNetwork
+from nogs.plus.packing import unpacked
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.store import LOOKS, find_posterior, load_posterior, read_header, save_posterior
 from nogs.posterior.tokens import GlimpseTokens
@@ -26,7 +27,7 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.headers import Header, Name, Size, described
 from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
-__all__ = ["about_network", "attributes_of", "load_network", "save_network", "save_view", "token_posterior"]
+__all__ = ["about_network", "attributes_of", "load_network", "save_network", "save_view", "seen", "token_posterior"]
 
 VIEW = "nogs view of a network 1"
 WHAT = "a network of this version"
@@ -59,7 +60,6 @@ def save_network(
     task: Task,
     about: Mapping[str, Mapping[str, Any]],
     trained: Mapping[str, Any],
-    bits: int | None = None,
 ) -> None:
     """Write a network; `about` has its task, labels and scores for each attribute ("": none), `trained` is the
     posterior's own."""
@@ -73,7 +73,7 @@ def save_network(
         "about": {name: dict(value) for name, value in about.items()},
     }
     core = NetworkPosterior(network.core, posterior.architecture, inverse_temperature=posterior.inverse_temperature)
-    save_posterior(path, core, task=task, about=trained, bits=bits, looks=(tensors, said))
+    save_posterior(path, core, task=task, about=trained, looks=(tensors, said))
 
 
 def save_view(path: Path, network: str, *, attribute: str) -> None:
@@ -89,15 +89,13 @@ def load_network(
     kind = tensor_header(path)[0].get("format")
     if kind == paper.FORMAT:
         return paper.load_network(path, device=device)
-    path, attribute = _seen(path, attribute)
+    path, attribute = seen(path, attribute)
     header = _read_looks(path)
     names = list(header.about)
     name = _one(path, names, attribute)
     posterior = load_posterior(path, device=device)
     core = _core(path, posterior)
-    tensors = {
-        key.removeprefix(LOOKS): value.float() for key, value in load_tensors(path)[0].items() if key.startswith(LOOKS)
-    }
+    tensors = {key.removeprefix(LOOKS): value for key, value in load_tensors(path)[0].items() if key.startswith(LOOKS)}
     temperatures = tensors.pop(_TEMPERATURE, None)
     locations, number = len(posterior.grid), len(header.variables)
     table = torch.zeros(number, header.glimpses, locations)
@@ -106,9 +104,7 @@ def load_network(
             raise InputError(f"it has {number} ways to look for {len(names)} labels")
         with torch.device("meta"):
             blank = Looks(core, table.to("meta"), learned=header.learned)
-        expected = {key: value.shape for key, value in blank.state_dict().items()}
-        if {key: value.shape for key, value in tensors.items()} != expected:
-            raise InputError("its tensors of where to look are missing, unknown or misshapen")
+        tensors = unpacked(tensors, blank)
         if temperatures is None or temperatures.shape != (header.glimpses + 1, number):
             raise InputError("its temperatures are missing or misshapen")
         if not all(torch.isfinite(value).all() for value in (*tensors.values(), temperatures)):
@@ -127,7 +123,7 @@ def about_network(path: str | Path, *, attribute: str | None = None) -> dict[str
     path = find_posterior(path)
     if tensor_header(path)[0].get("format") == paper.FORMAT:
         return paper.about_network(path)
-    path, attribute = _seen(path, attribute)
+    path, attribute = seen(path, attribute)
     about = _read_looks(path).about
     return dict(about[_one(path, list(about), attribute)])
 
@@ -141,7 +137,7 @@ def attributes_of(path: str | Path) -> tuple[str, ...]:
     return tuple(name for name in _read_looks(path).about if name)
 
 
-def _seen(path: Path, attribute: str | None) -> tuple[Path, str | None]:
+def seen(path: Path, attribute: str | None) -> tuple[Path, str | None]:
     """The file that a view names, and its attribute; any other file is seen as it is."""
     said, _ = tensor_header(path)
     if said.get("format") != VIEW:
@@ -160,7 +156,7 @@ def _one(path: Path, names: list[str], attribute: str | None) -> str:
         return names[0]
     if attribute is None:
         shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
-        raise InputError(f"{path} has networks for {len(names)} attributes; name one with --network: {shown}.")
+        raise InputError(f"{path} has networks for {len(names)} attributes; name one with --attribute: {shown}.")
     if attribute not in names:
         raise InputError(f"{path} has no network for {attribute!r}; choose {', '.join(filter(None, names))}.")
     return attribute

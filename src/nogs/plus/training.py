@@ -31,6 +31,7 @@ from nogs.plus.network import TokenNetwork
 from nogs.plus.store import save_network, save_view, token_posterior
 from nogs.plus.trainer import Trainer, calibrate
 from nogs.posterior.config import PosteriorConfig
+from nogs.posterior.crossfit import whole_task
 from nogs.posterior.labels import label_table
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.queries import resident
@@ -43,7 +44,7 @@ from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.lock import only_one
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.stage import Stage
-from nogs.supervision.fixed import fixed_order
+from nogs.supervision.fixed import order_of
 
 __all__ = ["train"]
 
@@ -107,7 +108,6 @@ class _Job:
         self.images = resident(task.images, device)
         self.labels = torch.from_numpy(label_table(task)).to(device)
         self.validation = torch.from_numpy(task.rows("validation")).to(device)
-        self.strangers = torch.from_numpy(task.rows(strangers(task, posterior))).to(device)
         self.tables: dict[int, Float32[Tensor, "T L"]] = {}
 
     def make(self, group: Sequence[Member]) -> None:
@@ -123,7 +123,7 @@ class _Job:
         table = self._table(first.method, posterior, variables)
         network = TokenNetwork.on(posterior, table, variables=variables, sampled=first.method == "random")
         folder = self.folder / first.name
-        iteration = 0
+        iteration, before = 0, _mark(network)
         with posterior.precision.active():
             if first.method == "ps-nogs+":
                 iteration = self._train(network, posterior, first, folder)
@@ -135,7 +135,7 @@ class _Job:
             parameter.requires_grad_(False)
         with posterior.precision.active():
             outcomes = [self._judge(network, n, member, iteration) for n, member in enumerate(group)]
-        self._write(network, posterior, group, outcomes)
+        self._write(network, posterior, group, outcomes, went_on=_mark(network) != before)
 
     def _train(self, network: TokenNetwork, posterior: NetworkPosterior, member: Member, folder: Path) -> int:
         """Train and keep the best version; the iteration that it is from, 0 where the fixed order is not beaten."""
@@ -189,16 +189,15 @@ class _Job:
             return table.expand(len(variables), -1, -1)
         missing = [variable for variable in variables if variable not in self.tables]
         if missing:
-            with progress.track("the fixed order", total=None, unit="locations") as bar:
-                found = fixed_order(
-                    posterior,
-                    self.images,
-                    self.labels,
-                    self.strangers,
-                    glimpses=self.glimpses,
-                    variables=missing,
-                    advance=bar.advance,
-                )
+            found = order_of(
+                self.task,
+                posterior,
+                source=self.source,
+                images=self.images,
+                labels=self.labels,
+                glimpses=self.glimpses,
+                variables=missing,
+            )
             self.tables.update(zip(missing, found.losses))
         return torch.stack([self.tables[variable] for variable in variables])
 
@@ -236,8 +235,11 @@ class _Job:
         posterior: NetworkPosterior,
         group: Sequence[Member],
         outcomes: Sequence[dict[str, Any]],
+        *,
+        went_on: bool,
     ) -> None:
-        """Each member's files; a network of several attributes lies beside them."""
+        """Each member's files; a network of several attributes lies beside them. `went_on`: the core was trained too,
+        on images that the posterior may not have seen."""
         task, about = self.task, {}
         for member, outcome in zip(group, outcomes):
             best = outcome["evaluation"]["best"]["accuracy"]
@@ -254,6 +256,9 @@ class _Job:
                 **best,
             }
         trained = about_posterior(self.source)
+        if went_on:
+            seen = [*trained.get("started_from", ()), whole_task(task).fingerprint]
+            trained |= {"started_from": seen, "went_on": "train"}
         shared = group[0].attribute is not None
         path = self.folder / group[0].name / NETWORK
         if shared:
@@ -271,11 +276,9 @@ class _Job:
             write_json(own / "evaluation.json", outcome["evaluation"])
 
 
-def strangers(task: Task, posterior: str) -> tuple[str, ...]:
-    """Images that did not train a posterior: on these no location looks better than it is."""
-    split = about_posterior(posterior).get("config", {}).get("split", "posterior")
-    known = {*task.splits[split], *task.splits["test"]}
-    return tuple(id for id in (*task.splits["validation"], *task.splits["train"]) if id not in known)
+def _mark(network: TokenNetwork) -> str:
+    """Names the weights of a network's core."""
+    return fingerprint({name: value.cpu() for name, value in network.core.state_dict().items()})
 
 
 def _stage(member: Member, task: Task, config: PlusConfig, glimpses: int, folder: Path, posterior: str) -> Stage:

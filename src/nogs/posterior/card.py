@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nogs.posterior.store import about_posterior, find_posterior, smaller
+from torch import Tensor
+
+from nogs.posterior.store import LOOKS, about_posterior, find_posterior, smaller
 from nogs.runtime.digests import DONE
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
@@ -19,47 +21,63 @@ _FILES = ("weights", "teacher", "start")  # fields that name a file, of which ot
 
 
 def publish(
-    source: str | Path, path: Path, *, fields: Fields, defaults: Fields, notes: str = "", bits: int = 16
+    source: str | Path,
+    path: Path,
+    *,
+    fields: Fields,
+    defaults: Fields,
+    notes: str = "",
+    bits: int = 16,
+    looks: Mapping[str, Tensor] | None = None,
+    more: str = "",
 ) -> None:
     """Write `source` (a file or a published name) to `path` with so many bits a weight, and a card beside it (.md).
 
     `fields` are those of its run's recipe; the card's command states where they differ from `defaults`, those of the
-    recipe that it names.
+    recipe that it names. Of a network, `looks` are the tensors that say where to look, and `more` is what the card says
+    about them.
     """
     if path.suffix != ".safetensors":
         raise InputError(f"A posterior's file ends in .safetensors, but {path} does not.")
     about, found = about_posterior(source), find_posterior(source)  # which refuses what is no posterior
     tensors, metadata = load_tensors(found)
-    about["config"] |= {name: Path(about["config"][name]).name for name in _FILES if about["config"].get(name)}
-    save_tensors(path, smaller(tensors, bits), {**metadata, "about": about})
+    about["config"] |= file_names(about["config"])
+    small = smaller({name: value for name, value in tensors.items() if not name.startswith(LOOKS)}, bits)
+    said = {name: value for name, value in metadata.items() if name != "looks" or looks is not None}
+    save_tensors(path, {**small, **(looks or {})}, {**said, "about": about})
     done = found.with_name(DONE)
     seconds = read_json(done).get("training_seconds") if done.is_file() else None
     kind = "float16" if bits == 16 else f"{bits} bits"
-    text = _card(path, metadata, about, _flags(about, fields, defaults), notes, seconds=seconds, kind=kind)
-    write_text(path.with_suffix(".md"), text)
+    made = {**{name: fields[name] for name in ("glimpses", "data")}, "posterior": about["config"]}
+    command = f"--seed {about['seed']}{flags(dotted(made), dotted(defaults))}"
+    text = _card(path, said, about, command, notes, seconds=seconds, kind=kind)
+    write_text(path.with_suffix(".md"), text + more)
 
 
-def _flags(about: dict[str, Any], fields: Fields, defaults: Fields) -> str:
-    """The fields in which this training differs from the recipe `defaults`, as flags; a seed is always stated."""
-    usual = dotted(defaults)
-    made = {name: fields[name] for name in ("glimpses", "data")}
-    flags = f"--seed {about['seed']}"
-    for name, value in dotted({**made, "posterior": about["config"]}).items():
+def file_names(config: Fields) -> dict[str, str]:
+    """The fields that name a file of the machine that trained it, with the name alone."""
+    return {name: Path(config[name]).name for name in _FILES if config.get(name)}
+
+
+def flags(fields: Fields, usual: Fields) -> str:
+    """Fields by dotted name as flags, where they differ from a recipe's."""
+    said = ""
+    for name, value in fields.items():
         if value != usual.get(name):
             part, _, field = name.replace("_", "-").rpartition(".")
             prefix = f" --{part}." if part else " --"
             if isinstance(value, bool):
-                flags += f"{prefix}{'' if value else 'no-'}{field}"
+                said += f"{prefix}{'' if value else 'no-'}{field}"
             else:
-                flags += f"{prefix}{field} {shlex.quote(str(value))}"
-    return flags
+                said += f"{prefix}{field} {shlex.quote(str(value))}"
+    return said
 
 
 def _card(
     path: Path,
     metadata: dict[str, Any],
     about: dict[str, Any],
-    flags: str,
+    command: str,
     notes: str,
     *,
     seconds: float | None,
@@ -74,10 +92,15 @@ def _card(
             "No image that validates or tests was trained on. Images to annotate were trained on: it must not annotate "
             "them."
         )
+    if "went_on" in about:
+        seen = (
+            "The network's training went on with all training images, those to annotate among them: it must not "
+            "annotate these. The table of random locations is the posterior's before that."
+        )
     if "folds" in metadata:
         what = f"{metadata['folds']} cross-fitted networks, each {what.removesuffix(' of')}, together of"
     lines = [
-        f"# Posterior {path.stem}",
+        f"# {'Network' if 'looks' in metadata else 'Posterior'} {path.stem}",
         "",
         f"What glimpses say about the labels of the task `{about['task']}`: {what} "
         f"{about['parameters']:,} weights ({kind}, {path.stat().st_size / 2**20:.1f} MiB), for up to "
@@ -88,7 +111,7 @@ def _card(
         f"best of {about['iterations']:,} iterations on the validation images after {about['best_iteration']:,}.",
         "- Calibrated by a temperature for each number of glimpses, on the validation images.",
         f"- {seen}",
-        f"- Command: `nogs posterior train {about['task']} --data DATA --out RUN {flags}`",
+        f"- Command: `nogs posterior train {about['task']} --data DATA --out RUN {command}`",
         *([f"- {notes}"] if notes else []),
         "",
         f"Test images at random locations, after calibration, before the weights were rounded to {kind}; "

@@ -89,7 +89,7 @@ def save_posterior(
     """Write a posterior; `about` says how it was made and what it scores. `bits` are those of a weight: 16 (float16),
     or 4 to 8; by default weights stay float32.
 
-    `looks`, tensors and what is known about them, make it a network of `nogs.plus`; in fewer bits they are float16.
+    `looks`, tensors and what is known about them, make it a network of `nogs.plus`.
     """
     members = {"": posterior} if isinstance(posterior, NetworkPosterior) else _numbered(posterior)
     tensors = {
@@ -100,8 +100,7 @@ def save_posterior(
     if bits is not None:
         tensors = smaller(tensors, bits)
     if looks is not None:
-        more = dict(looks[0]) if bits is None else smaller(looks[0])
-        tensors.update({LOOKS + name: value for name, value in more.items()})
+        tensors.update({LOOKS + name: value for name, value in looks[0].items()})
     metadata: dict[str, Any] = {
         "format": FORMAT,
         "task": task.name,
@@ -212,13 +211,17 @@ def find_posterior(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if path.suffix == ".safetensors":
         return path
-    published = Path(__file__).parents[1] / "pretrained"
-    file = published / f"{name_or_path}.safetensors"
-    if not file.is_file():
-        names = sorted(found.stem for found in published.glob("*.safetensors"))
-        listed = f"published are {', '.join(names)}" if names else "none is published with this version"
+    files = published()
+    if str(name_or_path) not in files:
+        listed = f"published are {', '.join(files)}" if files else "none is published with this version"
         raise InputError(f"There is no posterior {str(name_or_path)!r}: {listed}; or give a .safetensors file.")
-    return file
+    return files[str(name_or_path)]
+
+
+def published() -> dict[str, Path]:
+    """The files that come with the package, by name."""
+    folder = Path(__file__).parents[1] / "pretrained"
+    return {path.stem: path for path in sorted(folder.glob("*.safetensors"))}
 
 
 def _numbered(posterior: CrossFitted) -> dict[str, NetworkPosterior]:

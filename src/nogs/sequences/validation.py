@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nogs.data.catalogue import Catalogue
@@ -120,11 +120,19 @@ def mismatches(sequences: Sequences, known: Mapping[str, Expected], *, folder: P
     return problems
 
 
-def load_for(folder: Path, *, task: Task, attribute: str | None = None, glimpses: int | None = None) -> Sequences:
+def load_for(
+    folder: Path,
+    *,
+    task: Task,
+    attribute: str | None = None,
+    glimpses: int | None = None,
+    held_out: bool = False,
+) -> Sequences:
     """The sequences of a task (and attribute) in `folder`, refused unless they fit it as in `validate`.
 
     `folder` may be the folder of sequences itself or a tree as `nogs sequences import` makes it. Sequences of the whole
-    task serve every attribute that has none of its own.
+    task serve every attribute that has none of its own. With `held_out` they may be of validation and test images:
+    for scores alone.
     """
     own = () if attribute is None else (folder / attribute, folder / task.name / attribute)
     folders = (folder, *own, folder / task.name)
@@ -134,6 +142,8 @@ def load_for(folder: Path, *, task: Task, attribute: str | None = None, glimpses
         raise InputError(f"{folder} holds no sequences for {what}; import or annotate them first.")
     sequences = load(found)
     expected = Expected.of(task, grid=task.grid, glimpses=glimpses)
+    if held_out:
+        expected = replace(expected, splits={})
     problems = mismatches(sequences, {task.name: expected}, folder=found)
     if sequences.attribute not in (None, attribute):
         problems.append(f"{found / MANIFEST}: the sequences are for {sequences.attribute!r}, not for {attribute!r}.")

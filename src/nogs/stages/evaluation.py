@@ -20,10 +20,13 @@ __all__ = ["evaluate"]
 
 
 def evaluate(
-    path: Path, task: Task, *, split: str, trajectories: int, device: torch.device
+    path: Path, task: Task, *, split: str, trajectories: int, device: torch.device, attribute: str | None = None
 ) -> tuple[dict[str, Any], Int[np.ndarray, "n S T 2"], dict[str, Any]]:
-    """Scores of the network in a file, the locations that it looked at, and its accuracy after each glimpse."""
-    network, about = load_network(path, device=device)
+    """Scores of the network in a file, the locations that it looked at, and its accuracy after each glimpse.
+
+    `attribute` chooses where the file has several.
+    """
+    network, about = load_network(path, attribute=attribute, device=device)
     check(network, about, task, name=path)
     member = Member(about["method"], seed=about["seed"], attribute=about["attribute"])
     glimpses = network.architecture.glimpses

@@ -122,7 +122,7 @@ def evaluate(
     )
     looks = {f"{split}, random locations": (rows, random)}
     if sequences is not None:
-        given = load_for(sequences, task=task, attribute=attribute)
+        given = load_for(sequences, task=task, attribute=attribute, held_out=True)
         pixels = torch.from_numpy(given.locations[:, : calibrated.glimpses]).to(device)
         looks["along the sequences"] = (torch.from_numpy(task.rows(given.ids)).to(device), pixels)
     tables: dict[str, list[Row]] = {}

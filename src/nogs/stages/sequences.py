@@ -31,17 +31,19 @@ __all__ = ["annotate"]
 def annotate(experiment: Experiment) -> list[Path]:
     """Annotate images by one or many workers, for each attribute into a folder of its own; those folders.
 
-    Everything is checked before it is begun.
+    Everything is checked before it is begun. Sequences of test images, which must train nothing, have a folder of
+    their own.
     """
     recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
-    ids, attributes = _images(settings.subset, task), experiment.attributes
+    ids, attributes = _images(settings.subset, task, settings.split), experiment.attributes
+    stage = "sequences" if settings.split == "annotate" else f"sequences-{settings.split}"
     source = needed(experiment)
     check_glimpses(experiment, source)
     bank, posterior = bank_folder(settings.bank or experiment.folder), load_posterior(source, task=task)
     check_sources(posterior, bank=bank)
     if not settings.unchecked:
-        unseen(task, ids)
-        check_leaks(task, posterior=source, bank=bank)
+        unseen(task, ids, split=settings.split)
+        check_leaks(task, posterior=source, bank=bank, split=settings.split)
     executor, device = _executor(experiment, len(ids))
     about_bank, digest = read_json(bank / "done.json"), file_digest(find_posterior(source))
     files = experiment.files(source, bank, device=None if isinstance(executor, LocalExecutor) else device)
@@ -74,7 +76,7 @@ def annotate(experiment: Experiment) -> list[Path]:
         },
         device=device,
     )
-    home = experiment.folder / "sequences"
+    home = experiment.folder / stage
     folders = {attribute: home / (attribute or "") for attribute in attributes}
     inputs = {"from the posterior": made_with["posterior_identity"], "from the bank": made_with["bank"]}
     inputs |= {f"from {recipe.completion.kind}": digest for digest in made_by.values()}
@@ -82,7 +84,7 @@ def annotate(experiment: Experiment) -> list[Path]:
         for attribute, folder in folders.items():
             job(folder=folder, attribute=attribute, open_tools=files, check=True)
     data.prepare(experiment)
-    experiment.enter("sequences", {**parts, **inputs, **experiment.common()})
+    experiment.enter(stage, {**parts, **inputs, **experiment.common()})
     workers = executor.workers if isinstance(executor, LocalExecutor) else executor.places()
     opener = files if isinstance(executor, LocalExecutor) else share(files, executor)
     for attribute, folder in folders.items():
@@ -116,25 +118,28 @@ def _seconds(experiment: Experiment, ids: Sequence[str], files: Files, workers: 
     return estimates.sequences_seconds(experiment.recipe, task, ids, tools=files(), workers=workers, attribute=column)
 
 
-def _images(subset: str | None, task: Task) -> tuple[str, ...]:
-    """The ids that --subset means: part of the images to annotate, or ids."""
-    every = task.splits["annotate"]
+def _images(subset: str | None, task: Task, split: str) -> tuple[str, ...]:
+    """The ids that --subset means: part of a split, by default of the images to annotate, or ids."""
+    every = task.splits[split]
     if not every and subset is None:
         raise InputError(f"Task {task.title!r} has no images to annotate; raise data.annotated.")
     if subset is None:
-        return every
-    span = re.fullmatch(r"(\d*):(\d*)", subset)
+        return tuple(every)
+    span = re.fullmatch(r"(\d*):(\d*)(?::(\d+))?", subset)
     if span is None:
         ids = tuple(subset.split(","))
         task.rows(ids)
         return ids
-    start, stop = int(span[1] or 0), int(span[2] or len(every))
-    if not start < stop <= len(every):
+    start, stop, step = int(span[1] or 0), int(span[2] or len(every)), int(span[3] or 1)
+    if not start < stop <= len(every) or not step:
+        what, other = ("images to annotate", ", or another data.annotated")
+        if split != "annotate":
+            what, other = f"{split} images", ""
         raise InputError(
-            f"--subset {subset} does not fit the {len(every):,} images to annotate of task {task.title!r}; choose a "
-            f"range in 0:{len(every)}, or another data.annotated."
+            f"--subset {subset} does not fit the {len(every):,} {what} of task {task.title!r}; choose a range in "
+            f"0:{len(every)}{other}."
         )
-    return every[start:stop]
+    return tuple(every[start:stop:step])
 
 
 def _executor(experiment: Experiment, images: int) -> tuple[LocalExecutor | RayExecutor, str]:

@@ -34,7 +34,8 @@ class Settings:
     method: tuple[str, ...] = ("ps-nogs+", "ram", "fixed", "centre-out", "random")
     seeds: tuple[int, ...] = ()  # by default the recipe's
     weights: tuple[float, ...] = ()  # of supervision; by default the recipe's
-    subset: str | None = None  # of the images to annotate
+    split: str = "annotate"  # the images that get sequences; those of test score the search, and train nothing
+    subset: str | None = None  # of these images
     unchecked: bool = False
     executor: str = "local"
     address: str = "auto"

@@ -14,10 +14,13 @@ from jaxtyping import Float32, Int, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
+from nogs.data.task import Task
 from nogs.glimpse import Grid
 from nogs.posterior.protocol import Posterior, cross_entropy
+from nogs.posterior.store import about_posterior
+from nogs.runtime import progress
 
-__all__ = ["FixedOrder", "between", "coarse_locations", "fixed_order"]
+__all__ = ["FixedOrder", "between", "coarse_locations", "fixed_order", "order_of", "strangers"]
 
 _ALL = 400  # locations: a grid of more is searched coarsely first
 _COARSE = 13  # rows and columns of the coarse search
@@ -37,6 +40,30 @@ class FixedOrder:
 
     order: Int64[Tensor, "V T"]
     losses: Float32[Tensor, "V T L"]
+
+
+def order_of(
+    task: Task,
+    posterior: Posterior,
+    *,
+    source: str,
+    images: UInt8[Tensor, "N H W 3"],
+    labels: Int[Tensor, "N V"],
+    glimpses: int,
+    variables: Sequence[int] = (0,),
+) -> FixedOrder:
+    """`fixed_order` on a task's `images` and `labels` that the posterior, read from `source`, was not trained on."""
+    rows = torch.from_numpy(task.rows(strangers(task, source))).to(images.device)
+    with progress.track("the fixed order", total=None, unit="locations") as bar:
+        return fixed_order(posterior, images, labels, rows, glimpses=glimpses, variables=variables, advance=bar.advance)
+
+
+def strangers(task: Task, posterior: str) -> tuple[str, ...]:
+    """Images that did not train a posterior: on these no location looks better than it is."""
+    about = about_posterior(posterior)
+    split = about.get("went_on", about.get("config", {}).get("split", "posterior"))
+    known = {*task.splits[split], *task.splits["test"]}
+    return tuple(id for id in (*task.splits["validation"], *task.splits["train"]) if id not in known)
 
 
 @torch.no_grad()
