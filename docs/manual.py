@@ -59,6 +59,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return _EQUATION.sub(lambda found: equation(found[1]), _LINK.sub(link, markdown))
 
 
+def on_page_content(content: str, **_: Any) -> str:
+    """Without the source code in the search, which would find little else."""
+    return content.replace('<details class="mkdocstrings-source">', '<details class="mkdocstrings-source" data-search-exclude>')
+
+
 def in_manual(path: str) -> str:
     """Where the manual has a file of the repository; a notebook is a page there, made by `tutorials.py`."""
     for place, moved in BESIDE.items():

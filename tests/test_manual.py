@@ -143,7 +143,7 @@ def test_built_manual_has_search_and_a_dark_look_from_the_disk(site):
         page.click("label[for=__palette_1]")
         assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
         page.click(".md-header__button[for=__search]")
-        page.fill("input.md-search__input", "calibration")
+        page.type("input.md-search__input", "calibration")
         page.wait_for_selector(".md-search-result__item a")
         assert "calibr" in page.inner_text(".md-search-result__list").lower()
         browser.close()
