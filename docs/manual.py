@@ -61,7 +61,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def on_page_content(content: str, **_: Any) -> str:
     """Without the source code in the search, which would find little else."""
-    return content.replace('<details class="mkdocstrings-source">', '<details class="mkdocstrings-source" data-search-exclude>')
+    source = '<details class="mkdocstrings-source"'
+    return content.replace(source, f"{source} data-search-exclude")
 
 
 def in_manual(path: str) -> str:

@@ -101,7 +101,7 @@ DIGITS = (
 TABLES = {
     "digits": Table(
         task="digits",
-        rows=DIGITS,
+        rows=(*DIGITS, Line("whole image", method="whole image")),
         columns=(
             Line("test accuracy", metric=ACCURACY, interval=True),
             Line("test NLL (nats)", metric=NLL, interval=True),
