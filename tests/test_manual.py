@@ -96,41 +96,36 @@ def test_table_of_flags_is_what_help_says():
     assert "| `--length INT` | Table: glimpses of each image" in commands.table(boxes["options"])
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The built manual; its tutorials have no outputs, since a test of their own runs them."""
-    place = tmp_path_factory.mktemp("site")
+@needs_mkdocs
+@pytest.mark.slow
+def test_manual_builds_without_a_warning_and_works_from_the_disk(tmp_path):
+    """Its tutorials have no outputs here, since a test of their own runs them."""
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", place],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "NOGS_TUTORIALS": "unrun"},
         capture_output=True,
         text=True,
     )
     assert built.returncode == 0, built.stderr
-    return place
-
-
-@needs_mkdocs
-@pytest.mark.slow
-def test_manual_builds_without_a_warning_and_asks_no_other_host(site):
-    pages = list(site.rglob("*.html"))
+    pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > len(PAGES)  # result pages are taken along
     for page in pages:
-        assert not re.search(r'(src|href)="https?://[^"]*\.(js|css|woff2?|png|svg)"', page.read_text()), page
-    assert {page.stem for page in (site / "examples").glob("*.html")} == {path.stem for path in NOTEBOOKS}
-    assert "0.1.0" in (site / "changelog.html").read_text()
-    assert "calibration error" in (site / "published" / "cub.html").read_text()
-    commands = (site / "commands.html").read_text()
+        assert not re.search(r'(src|href)="?https?://[^"> ]*\.(js|css|woff2?|png|svg)\b', page.read_text()), page
+        assert "unpkg.com" not in page.read_text(), page
+    assert {page.stem for page in (tmp_path / "examples").glob("*.html")} == {path.stem for path in NOTEBOOKS}
+    assert "0.1.0" in (tmp_path / "changelog.html").read_text()
+    assert "calibration error" in (tmp_path / "published" / "cub.html").read_text()
+    commands = (tmp_path / "commands.html").read_text()
     for command in COMMANDS:
         assert f">nogs {command}<" in commands, command
     assert "<code>--attention.iterations INT</code>" in commands
+    if CHROMIUM:
+        check_in_a_browser(tmp_path)
 
 
-@needs_mkdocs
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the path")
-def test_built_manual_has_search_and_a_dark_look_from_the_disk(site):
+def check_in_a_browser(site):
+    """Search and the dark look work on a phone, and no page asks another host."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
@@ -138,8 +133,9 @@ def test_built_manual_has_search_and_a_dark_look_from_the_disk(site):
         page = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="light").new_page()
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        page.goto((site / "index.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        for name in ("index", "commands", "when", "examples/digits"):
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
         page.click("label[for=__palette_1]")
         assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
         page.click(".md-header__button[for=__search]")
