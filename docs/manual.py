@@ -1,4 +1,4 @@
-"""What the manual's build adds to mkdocs: result pages and examples from beside `docs/`, and equations as pictures.
+"""What the manual's build adds to mkdocs: pages from beside `docs/`, and equations as pictures.
 
 Pages are written for two readers, a code host that shows the files as they are, and mkdocs. So links leave `docs/` as
 paths do, and equations stand as TeX between `$$`. The built pages need no script and no other host for either.
@@ -20,33 +20,43 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-BESIDE = ("results", "examples")
-"""Folders of the repository that the built manual takes along."""
+BESIDE = {
+    "results/": "results/",
+    "examples/": "examples/",
+    "src/nogs/pretrained/": "published/",
+    "CHANGELOG.md": "changelog.md",
+}
+"""What the manual takes along from beside `docs/`: where it lies in the repository, and in the manual."""
+KINDS = {"src/nogs/pretrained/": "*.md"}
+"""Which files of such a folder, where it is not all of them."""
 
 _INK = "#010203"  # stands for the colour of the text, which the page decides
-_LINK = re.compile(r"(\]\()(\.\.?/[^)#\s]+)")
+_LINK = re.compile(r"(\]\()((?:\.\.?/|[\w/-]+\.md\b)[^)#\s]*)")  # code may hold "](" too
 _EQUATION = re.compile(r"^\$\$\n(.*?)\n\$\$$", re.MULTILINE | re.DOTALL)
 _TAG = re.compile(r"\\tag\{(.*?)\}")
 _PUBLIC = re.compile(r"^::: (nogs(?:\.\w+)?)\.(\w+)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what lies beside `docs/`, under its own name."""
-    for folder in BESIDE:
-        for path in sorted((ROOT / folder).rglob("*")):
+    """Add what lies beside `docs/`."""
+    for place in BESIDE:
+        found = sorted((ROOT / place).rglob(KINDS.get(place, "*"))) if place.endswith("/") else [ROOT / place]
+        for path in found:
             name = path.relative_to(ROOT).as_posix()
             if path.is_file() and "__pycache__" not in name:
-                files.append(File.generated(config, name, abs_src_path=str(path)))
+                there = BESIDE[place] + name.removeprefix(place)
+                files.append(File.generated(config, there, abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Links as the built manual has them, equations drawn, and public names where mkdocstrings finds them."""
-    here = posixpath.dirname(page.file.src_uri)
+    name = page.file.src_uri
+    here = posixpath.dirname(in_repository(name))
 
     def link(found: re.Match[str]) -> str:
-        beside = re.sub(r"^\.\./(?=(results|examples)/)", "", posixpath.normpath(posixpath.join(here, found[2])))
-        return found[1] + posixpath.relpath(beside, here or ".")
+        target = in_manual(posixpath.normpath(posixpath.join(here, found[2])))
+        return found[1] + posixpath.relpath(target, posixpath.dirname(name) or ".")
 
     markdown = _PUBLIC.sub(lambda found: documented(found[1], found[2]), markdown)
     return _EQUATION.sub(lambda found: equation(found[1]), _LINK.sub(link, markdown))
@@ -60,6 +70,28 @@ def documented(package: str, name: str) -> str:
     module = getattr(home, "_HOMES", {}).get(name) or getattr(getattr(home, name), "__module__", package)
     module = package if module == "builtins" else module
     return f"::: {module}.{name}\n    options:\n      heading: {public}\n      toc_label: {public}"
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Without the source code in the search, which would find little else."""
+    source = '<details class="mkdocstrings-source"'
+    return content.replace(source, f"{source} data-search-exclude")
+
+
+def in_manual(path: str) -> str:
+    """Where the manual has a file of the repository; a notebook is a page there, made by `tutorials.py`."""
+    for place, moved in BESIDE.items():
+        if path.startswith(place):
+            return re.sub(r"\.ipynb$", ".md", moved + path.removeprefix(place))
+    return path.removeprefix("docs/")
+
+
+def in_repository(name: str) -> str:
+    """Where the repository has a file of the manual."""
+    for place, moved in BESIDE.items():
+        if name.startswith(moved):
+            return place + name.removeprefix(moved)
+    return f"docs/{name}"
 
 
 def equation(tex: str) -> str:

@@ -101,11 +101,27 @@ DIGITS = (
 TABLES = {
     "digits": Table(
         task="digits",
-        rows=DIGITS,
+        rows=(*DIGITS, Line("whole image", method="whole image")),
         columns=(
             Line("test accuracy", metric=ACCURACY, interval=True),
             Line("test NLL (nats)", metric=NLL, interval=True),
         ),
+    ),
+    "when": Table(
+        rows=tuple(
+            Line(label, method=method, metric=ACCURACY, interval=True)
+            for label, method in (
+                ("most common class", "majority class"),
+                ("random locations", "random"),
+                ("centre-out", "centre-out"),
+                ("fixed order", "fixed"),
+                ("RAM", "ram"),
+                ("PS-NOGS", "ps-nogs, weight 1"),
+                ("PS-NOGS+", "ps-nogs+"),
+                ("whole image", "whole image"),
+            )
+        ),
+        columns=(Line("digits", task="digits"), Line("CelebA-HQ", task="celeba-hq"), Line("CUB", task="cub")),
     ),
     "digits-all": Table(
         task="digits",

@@ -1,61 +1,109 @@
-"""The manual builds without a warning, says nothing of code that is not there, and its notebook runs."""
+"""The manual builds without a warning, says nothing of code that is not there, and its tutorials run."""
 
 import importlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 from pydantic import BaseModel
 
+from nogs.cli import COMMANDS
 from nogs.recipes import Recipe
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-NOTEBOOK = ROOT / "examples" / "tour.ipynb"
-FEWER = {"iterations": "40", "validate_every": "20", "count": "1000", "annotated": "12"}
-"""Numbers of the notebook, as small as it works with."""
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PAGES = sorted(DOCS.rglob("*.md"))
 FILES = (".csv", ".html", ".json", ".jsonl", ".md", ".npy", ".safetensors", ".yaml", ".zip")
+SHOWN = {
+    "digits": (5, "ps-nogs test accuracy"),
+    "gaze": (1, "all are right"),
+    "own-pictures": (2, "one fixed order"),
+    "plug-in": (1, "images by Corners"),
+    "ray-cluster": (0, "the same bytes"),
+}
+"""Of each tutorial, how many pictures it shows, and words of what it prints."""
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+needs_mkdocs = pytest.mark.skipif(
+    importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None,
+    reason="mkdocs is not installed; make docs does that, and builds the manual too",
+)
 
 
+@needs_mkdocs
 @pytest.mark.slow
-def test_notebook_runs_from_top_to_bottom_and_shows_its_figures(tmp_path, monkeypatch):
-    """With less training than a reader has it do, and for fewer images."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    book = nbformat.read(NOTEBOOK, as_version=4)
-    for name, value in FEWER.items():
-        number = re.compile(rf'(?<="{name}": )\d+')
-        assert any(number.search(cell.source) for cell in book.cells), name
-        for cell in book.cells:
-            cell.source = number.sub(value, cell.source)
-    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
-    shown = [
-        output for cell in book.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
-    ]
-    assert len(shown) == 5
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_tutorial_runs_from_top_to_bottom_and_shows_its_outputs(notebook):
+    tutorials = importlib.import_module("tutorials")
+    text, pictures = tutorials.page(tutorials.run(notebook), notebook.stem)
+    number, words = SHOWN[notebook.stem]
+    assert len(pictures) == number
+    assert all(content.startswith(b"\x89PNG") and f"({name})" in text for name, content in pictures.items())
+    assert words in "".join(re.findall(r"^``` \{ \.text .*?^```$", text, re.M | re.S))
 
 
-def test_notebook_is_kept_without_outputs():
-    book = nbformat.read(NOTEBOOK, as_version=4)
-    for cell in book.cells:
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_kept_without_outputs(notebook):
+    for cell in nbformat.read(notebook, as_version=4).cells:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
 
 
+@needs_mkdocs
+def test_page_of_a_notebook_has_code_text_and_pictures_in_their_order():
+    tutorials = importlib.import_module("tutorials")
+    book = nbformat.v4.new_notebook()
+    png = nbformat.v4.new_output("display_data", {"image/png": "AAEC", "text/plain": "<Figure>"})
+    printed = [nbformat.v4.new_output("stream", name=name, text=f"{name}\n") for name in ("stdout", "stderr")]
+    book.cells = [
+        nbformat.v4.new_markdown_cell("# A title"),
+        nbformat.v4.new_code_cell("%matplotlib inline\nshow()", outputs=[png, *printed]),
+        nbformat.v4.new_code_cell("%%bash\nnogs demo"),
+    ]
+    text, pictures = tutorials.page(book, "one")
+    assert pictures == {"one-1.png": bytes([0, 1, 2])}
+    parts = ("# A title", 'href="one.ipynb"', "```python\nshow()\n```", "stdout", "(one-1.png)", "```bash\nnogs demo")
+    assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
+    assert not any(word in text for word in ("stderr", "%", "<Figure>"))
+
+
+@needs_mkdocs
+def test_links_lead_to_where_the_manual_has_a_file():
+    manual = importlib.import_module("manual")
+    assert manual.in_manual("docs/plus.md") == "plus.md"
+    assert manual.in_manual("examples/gaze.ipynb") == "examples/gaze.md"
+    assert manual.in_manual("src/nogs/pretrained/cub.md") == "published/cub.md"
+    for name in ("plus.md", "changelog.md", "published/cub.md", "results/plus/README.md"):
+        assert manual.in_manual(manual.in_repository(name)) == name
+
+
+@needs_mkdocs
+def test_table_of_flags_is_what_help_says():
+    commands = importlib.import_module("commands")
+    usage, about, boxes = commands.parsed(commands.help_of("sequences", "import", "--help-all"))
+    assert usage == "nogs sequences import [-h] [OPTIONS] SOURCE"
+    assert about.startswith("Bring in glimpse sequences")
+    assert [flag for flag, _ in boxes["positional arguments"]] == ["SOURCE"]
+    flags = dict(boxes["options"])
+    assert flags["--step STR"].endswith("with the glimpse's number, from 0 or from 1. (default: step)")
+    assert "| `--length INT` | Table: glimpses of each image" in commands.table(boxes["options"])
+
+
+@needs_mkdocs
 @pytest.mark.slow
-def test_manual_builds_without_a_warning(tmp_path):
-    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None:
-        pytest.skip("mkdocs is not installed; make docs does that, and builds the manual too")
+def test_manual_builds_without_a_warning_and_works_from_the_disk(tmp_path):
+    """Its tutorials have no outputs here, since a test of their own runs them."""
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "NOGS_TUTORIALS": "unrun"},
         capture_output=True,
         text=True,
     )
@@ -63,7 +111,39 @@ def test_manual_builds_without_a_warning(tmp_path):
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > len(PAGES)  # result pages are taken along
     for page in pages:
-        assert not re.search(r'(src|href)="https?://[^"]*\.(js|css|woff2?|png|svg)"', page.read_text()), page
+        assert not re.search(r'(src|href)="?https?://[^"> ]*\.(js|css|woff2?|png|svg)\b', page.read_text()), page
+        assert "unpkg.com" not in page.read_text(), page
+    assert {page.stem for page in (tmp_path / "examples").glob("*.html")} == {path.stem for path in NOTEBOOKS}
+    assert "0.1.0" in (tmp_path / "changelog.html").read_text()
+    assert "calibration error" in (tmp_path / "published" / "cub.html").read_text()
+    commands = (tmp_path / "commands.html").read_text()
+    for command in COMMANDS:
+        assert f">nogs {command}<" in commands, command
+    assert "<code>--attention.iterations INT</code>" in commands
+    if CHROMIUM:
+        check_in_a_browser(tmp_path)
+
+
+def check_in_a_browser(site):
+    """Search and the dark look work on a phone, and no page asks another host."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="light").new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        for name in ("index", "commands", "when", "examples/digits"):
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+        page.click("label[for=__palette_1]")
+        assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
+        page.click(".md-header__button[for=__search]")
+        page.type("input.md-search__input", "calibration")
+        page.wait_for_selector(".md-search-result__item a")
+        assert "calibr" in page.inner_text(".md-search-result__list").lower()
+        browser.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
@@ -106,7 +186,7 @@ def resolve(name: str) -> object:
     raise ModuleNotFoundError(name)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", NOTEBOOK, *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *NOTEBOOKS, *PAGES], ids=lambda page: page.name)
 def test_programs_import_public_names_only(page):
     for package, names in re.findall(r"^ *\"?from (nogs[\w.]*) import ([\w, ]+)", page.read_text(), re.M):
         assert package.count(".") <= 1, package

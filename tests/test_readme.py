@@ -255,6 +255,15 @@ def test_the_table_of_commands_is_that_of_the_help():
     assert rows == [(command, purpose) for command, (_, purpose) in COMMANDS.items()]
 
 
+def test_the_first_screen_of_the_readme_has_both_commands_and_own_pictures():
+    """Above the picture, and in lines that a phone shows whole."""
+    top = (ROOT / "README.md").read_text().partition("![")[0]
+    for line in ("make demo ", "make test ", "nogs run PICTURES "):
+        (found,) = re.findall(rf"^{line}.*$", top, re.MULTILINE)
+        assert len(found) <= 64, found
+    assert len(top.splitlines()) <= 12
+
+
 def test_links_between_the_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):

@@ -138,6 +138,21 @@ def _distance(source, copy, shift):
     )
 
 
+def test_a_generator_of_ones_own_fills_the_bank(task, tmp_path):
+    class Noise:
+        size, count, fingerprint = (32, 32), 40, "noise"
+
+        def generate(self, numbers, *, seed):
+            images = [np.random.default_rng((seed, n)).integers(0, 256, (32, 32, 3), np.uint8) for n in numbers]
+            return torch.from_numpy(np.stack(images))
+
+    config = BankConfig(generator="training-images", count=40, components=4, duplicate_rms=0)
+    about = build_bank(task, config=config, folder=tmp_path, generator=Noise(), device="cpu")
+    assert (about["generator"], about["images"]) == ("Noise", 40)
+    bank = load_bank(tmp_path, device="cpu")
+    assert torch.equal(bank.images.read(np.array([7])), Noise().generate(np.array([7]), seed=0))
+
+
 def test_images_of_other_generators_have_no_source(built):
     assert load_bank(built, device="cpu").sources is None
 

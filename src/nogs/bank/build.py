@@ -58,14 +58,25 @@ class _About(BaseModel):
 
 
 def build_bank(
-    task: Task, *, config: BankConfig, folder: Path, generator_path: Path | None = None, device: str = "auto"
+    task: Task,
+    *,
+    config: BankConfig,
+    folder: Path,
+    generator_path: Path | None = None,
+    generator: Generator | None = None,
+    device: str = "auto",
 ) -> dict[str, Any]:
-    """Build the bank of a task into `folder`, or go on with it; returns what `done.json` says about it."""
+    """Build the bank of a task into `folder`, or go on with it; returns what `done.json` says about it.
+
+    A `generator` of one's own takes the place of the one that `config` names.
+    """
     where = pick_device(device)
     folder, training = Path(folder), 0.0
-    if config.generator == "trained" and generator_path is None:
-        generator_path, training = _train(task, config, folder, where)
-    generator = make_generator(config, task=task, path=generator_path, device=where)
+    name = config.generator if generator is None else type(generator).__name__
+    if generator is None:
+        if config.generator == "trained" and generator_path is None:
+            generator_path, training = _train(task, config, folder, where)
+        generator = make_generator(config, task=task, path=generator_path, device=where)
     if generator.size != (task.grid.height, task.grid.width):
         raise ValueError(f"The generator makes {generator.size} px, not the task's {task.grid.height} px.")
     fields = config.model_dump(mode="json")
@@ -104,7 +115,7 @@ def build_bank(
     stage.finish(
         also=[f"{CODES}/{MANIFEST}", f"images/{MANIFEST}"],
         images=len(images),
-        generator=config.generator,
+        generator=name,
         generator_fingerprint=generator.fingerprint,
         generator_digest=file_digest(generator_path) if generator_path == folder / GENERATOR else None,
         near_duplicates_left_out=len(dropped),
