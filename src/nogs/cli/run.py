@@ -70,4 +70,7 @@ def _choose(args: RunArgs, base: Recipe, given: Mapping[str, Any]) -> tuple[Reci
     assert args.data is not None
     measured = args.estimate or args.minutes is not None
     ask = partial(forecast, settings=args.settings()) if measured else None
-    return choose(base, args.data, given, device=args.device, forecast=ask, minutes=args.minutes)
+    found, lines = choose(base, args.data, given, device=args.device, forecast=ask, minutes=args.minutes)
+    if measured and "ps-nogs" in args.method:
+        lines.append("The time of the bank and the sequences, for ps-nogs, is said when they begin.")
+    return found, lines

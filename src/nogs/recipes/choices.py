@@ -13,9 +13,6 @@ from nogs.recipes.recipe import Recipe
 __all__ = ["Choice", "Choices"]
 
 
-_FEWEST = 100  # iterations, below which nothing is learned
-
-
 @dataclass(frozen=True)
 class Choice:
     """A field of the recipe, what was chosen for it, and why."""
@@ -59,7 +56,7 @@ class Choices:
 
     def scaled(self, iterations: int) -> int:
         """The iterations that there is time for, of the usual number."""
-        return max(min(iterations, _FEWEST), round(self.share * iterations))
+        return max(1, round(self.share * iterations))
 
     def free(self, *fields: str) -> bool:
         """Whether the user has said nothing about any of these fields, or of the parts of the recipe that they name."""

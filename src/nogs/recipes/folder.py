@@ -73,7 +73,7 @@ CHOSEN = frozenset(
         *(f"posterior.{name}" for name in ("optimizer", "dropout", "smoothing", "average")),
         *(f"bank.{name}" for name in ("generator", "count", "components", "batch")),
         *("completion.kept", "completion.drawn", "completion.exact_reach", "design.images", "design.keep_maps"),
-        *("whole.width", "whole.pretrained_rate"),
+        *("whole.iterations", "whole.seconds", "whole.width", "whole.pretrained_rate"),
         *(f"attention.{name}" for name in ("hidden", "embedding", "learning_rate", "iterations", "validate_every")),
         *(f"plus.{name}" for name in ("iterations", "batch", "candidates", "core_rate", "learning_rate")),
         "plus.validate_every",
@@ -86,8 +86,8 @@ MINUTES = 15.0
 """The time of a run on a CPU, unless another one is asked for."""
 ENLARGED = 1.1
 """Pictures may be enlarged by so much."""
-ENOUGH, LONGEST = 0.5, 2.0
-"""Least share of the usual iterations for which larger images are worth having, and the largest share."""
+LEAST, ENOUGH, LONGEST = 0.1, 0.5, 2.0
+"""Shares of the usual iterations: the least, that for which larger images are worth having, and the largest."""
 
 Forecast = Callable[[Recipe, Survey], Sequence[Expected]]
 """The time that a recipe takes on pictures like these, on this machine."""
@@ -169,14 +169,19 @@ def _within(
     """The largest images with which half of the usual iterations or more fit into `limit` seconds, with as many
     iterations as fit; and the seconds of each stage. `longer` trains for up to twice the usual where there is time."""
     sizes = [size for size in SIDES if CPU_SIDE < size <= ENLARGED * seen.side]
+    expected: Sequence[Expected] = ()
     for most in (*reversed(sizes), CPU_SIDE):  # smaller ones are hardly quicker
         found, choices = pick(most=most)
+        if found.data.image_size < most > CPU_SIDE:
+            continue  # something else allows less
+        if expected and found.data.image_size > most:
+            break  # as the user said
         expected = forecast(found, seen)
         training = sum(one.training for one in expected)
         share = (limit - sum(one.other for one in expected)) / max(training, 1e-9)
-        if share >= ENOUGH or found.data.image_size != most:  # as the user said
+        if share >= ENOUGH:
             break
-    share = min(max(share, 0.0), LONGEST if longer else 1.0)
+    share = min(max(share, LEAST), LONGEST if longer else 1.0)
     if share != 1:
         found, choices = pick(most=most, share=share)
     return found, choices, {one.stage: one.other + share * one.training for one in expected}
@@ -235,7 +240,7 @@ def _geometry(pick: Choices, seen: Survey, gpu_bytes: int | None, most: int | No
     if side < sizes[0]:
         why += f", enlarged to the {sizes[0]} px that glimpses need"
     elif limit < SIDES[-1] and any(limit < size <= ENLARGED * side for size in SIDES):
-        why += f"; {'a CPU' if gpu_bytes is None else 'the time'} allows {limit} px"
+        why += f"; {'a CPU manages' if most is None else 'there is time for'} {limit} px"
     elif gpu_bytes is not None:
         enough = 128 if seen.images < 20_000 else 224
         room = [size for size in fitting if seen.images * size**2 * 3 <= gpu_bytes // 2] or [fitting[0]]

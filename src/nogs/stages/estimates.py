@@ -150,12 +150,15 @@ def whole(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None
     few = trainer.training[:16]
     with trainer.precision.active():
         look = _seconds(lambda: trainer.features(few), device) / len(few)
-        learning = (
-            look * len(trainer.training) if trainer.frozen else _seconds(trainer.step, device) * config.iterations
-        )
+        step = 0 if trainer.frozen else _seconds(trainer.step, device)
     rounds = 1 if trainer.frozen else trainer.validations
     judging = look * (rounds * len(task.splits["validation"]) + len(task.splits["test"]))
-    return Expected("whole image", 0, min(learning, config.seconds or math.inf) + judging)
+    limit = config.seconds or math.inf
+    looking = min(look * len(trainer.training), limit) if trainer.frozen else 0
+    learning = step * config.iterations
+    if learning > limit:
+        return Expected("whole image", 0, limit + judging)
+    return Expected("whole image", learning, looking + judging)
 
 
 def networks(
