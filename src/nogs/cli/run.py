@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import tyro
+
 from nogs.cli.args import Attributes, NameOrFile, OptionalPath, Rare, StageArgs
 from nogs.cli.flags import parse_with_recipe
 from nogs.runtime.errors import InputError
@@ -20,7 +22,7 @@ class RunArgs(StageArgs):
     """Arguments of `nogs run`."""
 
     fields_shown = (
-        *("glimpses", "data.image_size", "data.glimpse", "data.annotated", "posterior.iterations", "bank.generator"),
+        *("glimpses", "data.image_size", "data.glimpse", "data.annotated", "posterior.iterations"),
         "attention.iterations",
     )
     attribute: Attributes = ()
@@ -36,7 +38,7 @@ class RunArgs(StageArgs):
     """The last stage to do."""
     workers: Annotated[int | None, Rare] = None
     """Processes that annotate; by default one a GPU, or one a core where there is none."""
-    minutes: float | None = None
+    minutes: Annotated[float | None, tyro.conf.arg(metavar="N")] = None
     """For a folder of pictures: the time that sizes are chosen for; by default 15 on a CPU, any on a GPU."""
     estimate: Annotated[bool, Rare] = True
     """Measure on a little of a run's and of each stage's work how long it will take."""

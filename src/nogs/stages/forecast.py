@@ -38,6 +38,8 @@ def forecast(recipe: Recipe, seen: Survey, *, settings: Settings) -> list[Expect
     data = settings.data
     with working(f"Measuring how long images of {recipe.data.image_size} px take"):
         for stage, measure in (("posterior", estimates.posterior), ("whole-image", estimates.whole)):
+            if stage == "posterior" and settings.posterior is not None:
+                continue
             with one_thread(device) if one_is_enough(recipe, stage) else nullcontext():
                 out.append(measure(recipe, task, device=device, data=data))
         out.append(
