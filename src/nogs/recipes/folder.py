@@ -86,7 +86,7 @@ MINUTES = 15.0
 """The time of a run on a CPU, unless another one is asked for."""
 ENLARGED = 1.1
 """Pictures may be enlarged by so much."""
-LEAST, ENOUGH, LONGEST = 0.1, 0.5, 2.0
+LEAST, ENOUGH, LONGEST = 0.1, 0.75, 2.0
 """Shares of the usual iterations: the least, that for which larger images are worth having, and the largest."""
 
 Forecast = Callable[[Recipe, Survey], Sequence[Expected]]
@@ -166,8 +166,8 @@ def choose(
 def _within(
     limit: float, pick: Callable[..., tuple[Recipe, list[Choice]]], seen: Survey, forecast: Forecast, *, longer: bool
 ) -> tuple[Recipe, list[Choice], dict[str, float]]:
-    """The largest images with which half of the usual iterations or more fit into `limit` seconds, with as many
-    iterations as fit; and the seconds of each stage. `longer` trains for up to twice the usual where there is time."""
+    """The largest images with which enough of the usual iterations fit into `limit` seconds, with as many as fit; and
+    the seconds of each stage. `longer` trains for up to twice the usual where there is time."""
     sizes = [size for size in SIDES if CPU_SIDE < size <= ENLARGED * seen.side]
     expected: Sequence[Expected] = ()
     for most in (*reversed(sizes), CPU_SIDE):  # smaller ones are hardly quicker

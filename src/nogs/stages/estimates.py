@@ -44,7 +44,7 @@ __all__ = [
     "whole",
 ]
 
-_JUDGED = 128  # validation images that are judged to know how long all take
+_JUDGED = 64  # validation images that are judged to know how long all take
 _LOCATIONS = 400  # that the fixed order looks at
 _LONG = 1.0  # s
 
