@@ -77,9 +77,7 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     assert plan[1].startswith("  pictures   32 px (the pictures' shorter sides are")
     assert plan[2] == "  glimpses   4 of 8 px at 49 locations: at most 25% of the pixels"
     assert plan[3].startswith("  training   a posterior, 4 iterations; PS-NOGS+, 4")
-    assert re.match(
-        r"  time       about .*; --minutes, --data.image-size, --glimpses, ... change what was chosen$", plan[4]
-    )
+    assert re.match(r"  time       about .*; --minutes, --data.image-size, --glimpses, ... change it$", plan[4])
     assert "folder" not in " ".join(word for word in told.split() if "/" not in word)
     assert "1 grey" in told
     assert "Left out 1 unreadable picture" in told

@@ -204,7 +204,7 @@ def _plan(
         "pixels",
         f"  training   a posterior, {found.posterior.iterations:,} iterations; PS-NOGS+, {found.plus.iterations:,}; "
         f"RAM, {found.attention.iterations:,}",
-        f"  time       {_time(seconds)}--data.image-size, --glimpses, ... change what was chosen",
+        f"  time       {_time(seconds)}--data.image-size, --glimpses, ... change it",
     ]
 
 

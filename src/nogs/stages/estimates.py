@@ -267,12 +267,10 @@ def _fewer(task: Task) -> tuple[Task, float]:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Median time of some calls after a first one, which is slower than the rest; if that took long, of it alone."""
-    first = _timed(work, device)
-    if first > _LONG:
-        return first
-    times: list[float] = []
-    while len(times) < 3 or (len(times) < 20 and sum(times) < _LONG):
+    """Median time of some calls after a first one, which is slower; of a single one if that takes long."""
+    _timed(work, device)
+    times = [_timed(work, device)]
+    while len(times) < 20 and sum(times) < _LONG:
         times.append(_timed(work, device))
     return median(times)
 
