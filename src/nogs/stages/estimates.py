@@ -82,6 +82,8 @@ def posterior(recipe: Recipe, task: Task, *, device: torch.device, data: Path | 
     limit = config.seconds or math.inf
     if training + judging > limit:
         training, judging = limit, 0
+    # its temperatures, and its tables before and after them
+    judging += validation * (3 + 2 * len(task.splits["test"]) / len(task.splits["validation"]))
     return Expected("posterior", config.folds * training, config.folds * judging)
 
 
