@@ -107,8 +107,9 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
     pick("completion.exact_reach", 1, "px that a bank image may be shifted")
     pick("design.images", 8, "images annotated together, and lost by a crash")
-    pick("whole.iterations", pick.scaled(2_000), "enough for a small classifier of a few thousand images")
-    pick("whole.seconds", None, "it takes its iterations")
+    seeing = pick.scaled(2_000) if features is None else 3_000  # of one layer on features: they take seconds
+    pick("whole.iterations", seeing, "enough for a small classifier of a few thousand images")
+    pick("whole.seconds", None, "so that it is as good on a busy machine")
     pick("whole.pretrained_rate", 0, "ImageNet's features of whole images, where they are used, stay as they are")
     pick("attention.hidden", 128, "units of the network")
     pick("attention.embedding", 128, "units of the network")
