@@ -1,6 +1,6 @@
 """How long a stage will take, measured on a little of its own work; what a stage's network learns from that is lost.
 
-Every estimate is of this machine as it is now: another program on it makes it wrong.
+Every estimate is of this machine: another program that runs on it all the time makes it wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -269,12 +268,12 @@ def _fewer(task: Task) -> tuple[Task, float]:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Median time of some calls after a first one, which is slower; of a single one if that takes long."""
-    _timed(work, device)
+    """The time of the quickest of some calls, slowed least by other programs; of one alone if that takes long."""
+    _timed(work, device)  # slower than the rest
     times = [_timed(work, device)]
     while len(times) < 20 and sum(times) < _LONG:
         times.append(_timed(work, device))
-    return median(times)
+    return min(times)
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:
