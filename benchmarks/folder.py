@@ -1,11 +1,12 @@
 """A folder of one's own pictures, end to end: twelve groups of CUB's birds, with pretrained features and without.
 
-    python benchmarks/folder.py --data DATA --work runs/birds --out results/folder/birds.json --minutes 60
+    python benchmarks/folder.py --data DATA --work runs/birds --out results/folder/birds.json --seeds 0 1 2
 
-The class of a bird is the last word of its species' name (Warbler, Sparrow, Gull, ...). The twelve words with the most
-pictures are taken, and of each at most 300 pictures, evenly spread over its list: 3,419 of them. `nogs run folder` then
-chooses all sizes, as for a user; flags after `--` are passed on to it, such as `--seeds 0 1 2`. Each run goes on where
-it was when this is started again, and is stopped after its share of the minutes.
+DATA holds CUB-200-2011 and, for the runs with features, vgg16-imagenet-conv1-12.safetensors. The class of a bird is the
+last word of its species' name (Warbler, Sparrow, Gull, ...). The twelve words with the most pictures are taken, and of
+each at most 300 pictures, evenly spread over its list: 3,419 of them. For each seed, `nogs run folder` chooses all
+sizes, as for a user, and trains everything anew; --minutes is passed on to it, as are flags after `--`. A run is
+stopped after --limit minutes. Given again, the command goes on where it was. The same command serves a CPU and a GPU.
 """
 
 import argparse
@@ -15,14 +16,18 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy.stats import t as student
 
 from nogs.data.config import CUB
 from nogs.data.cub import catalogue
 from nogs.posterior.imagenet import weights_file
+from nogs.recipes import recipe
 from nogs.runtime.files import read_json
 from provenance import provenance
 
@@ -62,16 +67,52 @@ def run(pictures: Path, folder: Path, flags: Sequence[str], *, seconds: float) -
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """What a run has found so far: the posterior at random locations, and the scores of each method's networks."""
-    path, found = folder / "posterior" / "evaluation.json", dict[str, Any]()
+    """What a run has found so far: what it chose, and the scores of the posterior, the networks and the reference."""
+    found: dict[str, Any] = {}
+    if (folder / "recipe.yaml").is_file():
+        chosen = recipe(folder / "recipe.yaml")
+        found["chosen"] = {
+            "image_size": chosen.data.image_size,
+            "glimpse": chosen.data.glimpse,
+            "glimpses": chosen.glimpses,
+            "iterations": {name: getattr(chosen, name).iterations for name in ("posterior", "plus", "attention")},
+        }
+    path = folder / "posterior" / "evaluation.json"
     if path.is_file():
         about = read_json(path)
         names = ("parameters", "iterations", "best_iteration", "training_seconds")
         found["posterior"] = {name: about[name] for name in names} | {"test": about["tables"]["test, calibrated"]}
-    attention = folder / "attention"
-    scores = sorted(attention.rglob("evaluation.json"))
-    found["networks"] = {path.parent.relative_to(attention).as_posix(): read_json(path) for path in scores}
-    return found
+    scores = {}
+    for path in sorted((folder / "attention").rglob("evaluation.json")):
+        about = read_json(path)
+        best = about["best"]["accuracy"]
+        scores[about["member"]["method"]] = {"iteration": best["iteration"], **best["test"]}
+    if (path := folder / "whole-image" / "evaluation.json").is_file():
+        scores["whole-image"] = read_json(path)["tests"][""]
+    return found | {"test": scores}
+
+
+def means(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Test accuracy of each method in per cent: mean over the finished runs and Student's 95 % interval, and the same
+    of PS-NOGS+ less the method."""
+    done = [run["test"] for run in runs if run["finished"]]
+    out = {}
+    for method in dict.fromkeys(name for test in done for name in test):
+        own = np.array([100 * test[method]["accuracy"] for test in done])
+        out[method] = {"accuracy": _interval(own)}
+        if "ps-nogs+" in done[0] and method != "ps-nogs+":
+            plus = np.array([100 * test["ps-nogs+"]["accuracy"] for test in done])
+            out[method]["ps-nogs+ less it"] = _interval(plus - own)
+    return out
+
+
+def _interval(values: npt.NDArray[np.float64]) -> list[float | None]:
+    """Mean, and the ends of its interval where there are several values."""
+    mean, number = float(values.mean()), len(values)
+    if number == 1:
+        return [round(mean, 3), None, None]
+    half = float(student.ppf(0.975, number - 1) * values.std(ddof=1) / np.sqrt(number))
+    return [round(value, 3) for value in (mean, mean - half, mean + half)]
 
 
 def main() -> None:
@@ -80,23 +121,38 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for the pictures and the runs")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--features", nargs="+", choices=FEATURES, default=FEATURES)
-    parser.add_argument("--minutes", type=float, default=60, help="limit of all runs together")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--minutes", type=float, help="of each run, for which it chooses its sizes")
+    parser.add_argument("--limit", type=float, default=60, help="minutes after which a run is stopped")
     parser.add_argument("flags", nargs="*", help="flags of nogs run folder, after --")
     options = parser.parse_args()
-    pictures = options.work / "pictures"
+    pictures = options.work / "birds"
     result = {"benchmark": "folder", **provenance(), "pictures": make_pictures(options.data, pictures), "runs": {}}
+    for name in ("data", "work", "out"):  # other people's folders have other names
+        result["command"] = result["command"].replace(str(getattr(options, name)), name.upper())
     file = options.data / weights_file()
-    for name in options.features:
-        weights = str(file) if name == "imagenet" and file.is_file() else name
-        flags = ["--posterior.weights", weights, *options.flags]
-        folder, seconds = options.work / name, 60 * options.minutes / len(options.features)
-        taken, finished = run(pictures, folder, flags, seconds=seconds)
-        record = {"flags": options.flags, "seconds": round(taken, 1), "finished": finished, **outcome(folder)}
-        result["runs"][name] = record
+    if "imagenet" in options.features and not file.is_file():
+        raise SystemExit(f"{file} is missing; put it there, or leave the features out with --features none.")
+    more = [] if options.minutes is None else ["--minutes", f"{options.minutes:g}"]
+    for seed, name in product(options.seeds, options.features):
+        flags = ["--posterior.weights", str(file) if name == "imagenet" else name, "--seed", str(seed), *more]
+        folder = options.work / f"{name}-{seed}"
+        taken, finished = run(pictures, folder, [*flags, *options.flags], seconds=60 * options.limit)
+        record = {"seed": seed, "seconds": round(taken, 1), "finished": finished, **outcome(folder)}
+        result["runs"].setdefault(name, []).append(record)
+        result["means"] = {features: means(runs) for features, runs in result["runs"].items()}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(result, indent=2) + "\n")
-        last = record.get("posterior", {}).get("test", [{}])[-1]
-        print(f"{name:>9}: {'' if finished else 'not '}finished after {taken:.0f} s, posterior {last}", flush=True)
+        print(f"{name}, seed {seed}: {'' if finished else 'not '}finished after {taken:.0f} s", flush=True)
+    for features, found in result["means"].items():
+        print(f"\nfeatures: {features}; test accuracy (%), and PS-NOGS+ less it")
+        for method, numbers in found.items():
+            print(f"  {method:12} {'   '.join(map(_shown, numbers.values()))}")
+
+
+def _shown(interval: Sequence[float | None]) -> str:
+    mean, low, high = interval
+    return f"{mean:.1f}" if low is None else f"{mean:.1f} [{low:.1f}, {high:.1f}]"
 
 
 if __name__ == "__main__":

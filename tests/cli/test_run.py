@@ -1,5 +1,6 @@
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,8 +78,8 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     assert plan[0] == "pictures: 62 pictures in 3 classes, 31 x 30 to 59 x 59 px."
     assert plan[1].startswith("  pictures   32 px (the pictures' shorter sides are")
     assert plan[2] == "  glimpses   4 of 8 px at 49 locations: at most 25% of the pixels"
-    assert plan[3].startswith("  training   a posterior, 4 iterations; PS-NOGS+, 400; RAM, 4")
-    assert plan[4].startswith("  to change  --data.image-size")
+    assert plan[3].startswith("  training   a posterior, 4 iterations; PS-NOGS+, 4")
+    assert re.match(r"  time       about .*; --minutes, --data.image-size, --glimpses, ... change it$", plan[4])
     assert "folder" not in " ".join(word for word in told.split() if "/" not in word)
     assert "1 grey" in told
     assert "Left out 1 unreadable picture" in told
@@ -104,6 +105,11 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     assert main(["data", "prepare", "runs/mine/recipe.yaml", "--data", "pictures", "--out", "runs/other"]) == 0
     assert "note: 1 unreadable picture left out." in capsys.readouterr().err
     refused([*argv, "--no-skip-corrupt"], "1 of 62 pictures can't be read", capsys)
+
+
+def test_no_time_is_no_time(pictures, capsys):
+    argv = ["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", "--minutes", "0"]
+    refused(argv, "--minutes must be more than 0, but is 0.", capsys)
 
 
 def test_flags_decide_what_is_chosen_after_them(pictures, capsys):

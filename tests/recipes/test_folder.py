@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -10,6 +12,7 @@ from nogs.posterior.stems import make_stem
 from nogs.recipes import recipe
 from nogs.recipes.folder import CHOSEN, chosen
 from nogs.recipes.folder import choose as choose_for
+from nogs.recipes.times import Expected, clock
 from nogs.runtime.errors import InputError
 
 GIB = 1 << 30
@@ -205,6 +208,77 @@ def test_maps_that_would_fill_the_disk_are_not_kept():
     assert not found.design.keep_maps
     assert choices["design.keep_maps"].value is False
     assert "MiB" in choices["design.keep_maps"].why
+
+
+def taking(seconds, seen=()):
+    """A forecast by which the training takes so many seconds at 64 px, and more the more pixels there are; `seen` gets
+    the sizes that were asked about."""
+
+    def forecast(found, pictures):
+        list.append(seen, found.data.image_size) if isinstance(seen, list) else None
+        size = (found.data.image_size / 64) ** 2
+        return [Expected("data", 0, 30), Expected("posterior", seconds * size, 0)]
+
+    return forecast
+
+
+def within(tmp_path, monkeypatch, forecast, *, side=300, minutes=None, **given):
+    """What is chosen for 3,000 pictures for which there is some time."""
+    monkeypatch.setattr("nogs.recipes.folder.survey", lambda config, data: pictures(side=side))
+    fields = {"posterior.weights": "none"} | {name.replace("__", "."): value for name, value in given.items()}
+    return choose_for(recipe("folder"), tmp_path, fields, device="cpu", forecast=forecast, minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "side", "minutes", "size", "iterations"),
+    [
+        (50, 300, None, 224, 2461),  # 12.25 times as many pixels take 613 s
+        (90, 300, None, 224, 1942),  # 1,102 s, of which 870 are there
+        (100, 300, None, 128, 2461),
+        (200, 300, None, 128, 2461),
+        (400, 300, None, 96, 2379),
+        (400, 300, 60, 128, 4920),
+        (400, 70, None, 64, 2461),
+        (4000, 300, None, 64, 535),
+        (40_000, 300, None, 64, 246),  # a tenth, whatever it takes
+        (50, 70, 60, 64, 4920),  # as asked for, but no more than twice the usual
+    ],
+)
+def test_a_cpu_gets_the_largest_images_for_which_there_is_time(
+    tmp_path, monkeypatch, seconds, side, minutes, size, iterations
+):
+    found, lines = within(tmp_path, monkeypatch, taking(seconds), side=side, minutes=minutes)
+    assert (found.data.image_size, found.data.glimpse) == (size, size // 4)
+    assert found.posterior.iterations == pytest.approx(iterations, abs=1)
+    assert found.posterior.warmup == found.posterior.iterations // 20
+    share = found.posterior.iterations / choose(pictures())[0].posterior.iterations
+    expected = clock(30 + share * seconds * (size / 64) ** 2)
+    assert lines[4].startswith(f"  time       about {expected} (data 30 s, posterior ")
+
+
+def test_what_the_user_gave_is_measured_and_stays(tmp_path, monkeypatch):
+    asked = []
+    found, lines = within(tmp_path, monkeypatch, taking(40_000, asked), data__image_size="96")
+    assert found.data.image_size == 96
+    assert asked == [96]
+    assert "96 px (as you said)" in lines[1]
+
+
+def test_pictures_that_are_hardly_smaller_are_enlarged(tmp_path, monkeypatch):
+    found, lines = within(tmp_path, monkeypatch, taking(1), side=120)
+    assert found.data.image_size == 128
+    assert "the pictures' shorter sides are 120 px at the median" in lines[1]
+
+
+def test_a_gpu_takes_the_time_that_it_takes(tmp_path, monkeypatch):
+    monkeypatch.setattr("nogs.recipes.folder.pick_device", lambda name: SimpleNamespace(type="cuda"))
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (80 * GIB, 80 * GIB))
+    asked = []
+    found, lines = within(tmp_path, monkeypatch, taking(4_000, asked))
+    assert found == choose(pictures(), 80 * GIB, posterior__weights="none")[0]
+    assert asked == [128]
+    assert "about 4.5 hours" in lines[4]
+    assert within(tmp_path, monkeypatch, taking(4_000), minutes=40)[0].data.image_size == 64
 
 
 def test_a_survey_looks_at_all_names_and_at_some_headers(tmp_path):

@@ -10,6 +10,7 @@ from nogs.attention.training import Trainer
 from nogs.data import load_task
 from nogs.posterior import training as posterior_training
 from nogs.recipes import changed, recipe
+from nogs.recipes.times import clock
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_sealed
 from nogs.sequences import load
@@ -305,7 +306,7 @@ def test_time_of_a_generator_is_that_of_encoding_its_images_too(monkeypatch):
     task = load_task(found.data)
     images = len(task.splits["train"]) - len(task.splits["annotate"])
     batch, made = min(64, images), min(found.bank.batch, found.bank.count)
-    monkeypatch.setattr(estimates, "_seconds", lambda work, device, times=3: (work(), 1.0)[1])
+    monkeypatch.setattr(estimates, "_seconds", lambda work, device: (work(), 1.0)[1])
     seconds = estimates.bank_seconds(found, task, device=torch.device("cpu"), path=None)
     assert seconds == pytest.approx(100 + 2 * images / batch + (1 + 10) * found.bank.count / made)
 
@@ -315,4 +316,4 @@ def test_time_of_a_generator_is_that_of_encoding_its_images_too(monkeypatch):
     [(2, "a few seconds"), (41, "50 s"), (200, "3 minutes"), (9000, "2.5 hours")],
 )
 def test_times_are_said_in_words(seconds, words):
-    assert estimates.clock(seconds) == words
+    assert clock(seconds) == words

@@ -168,7 +168,7 @@ def test_the_estimate_follows_iterations_and_limit(tmp_path):
 
     def seconds(**fields):
         changed = with_fields(found, {f"whole.{name}": value for name, value in fields.items()})
-        return estimates.whole_seconds(changed, task, device=CPU, data=None)
+        return estimates.whole(changed, task, device=CPU, data=None).seconds
 
     began = time.monotonic()
     train_whole(task, config=found.whole, posterior=found.posterior, folder=tmp_path, device="cpu")

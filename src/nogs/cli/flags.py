@@ -61,13 +61,14 @@ def parse_with_recipe(
     *,
     prog: str,
     description: str,
-    choosing: bool = False,
+    choose: Callable[[A, Recipe, Mapping[str, Any]], tuple[Recipe, list[str]]] | None = None,
     tell: Callable[[str], None] = say,
 ) -> tuple[A, Recipe]:
     """The command's `args_type`, and the recipe that the first argument names, with its fields as dotted flags.
 
-    It may also be a run's folder, or a folder of pictures. A run on pictures goes on with its own recipe; with
-    `choosing`, the sizes of a new one are chosen from the pictures. `tell` gets lines about that.
+    The first argument may also be a run's folder, whose recipe it is, or a folder of pictures. A run on pictures goes
+    on with its own recipe; of a new one `choose` chooses the sizes, but for the fields that were given, and returns
+    lines about them for `tell`.
     """
     if not argv or argv[0].startswith("-"):
         if set(_HELP) & set(argv):
@@ -99,7 +100,7 @@ def parse_with_recipe(
         else:
             fields["recipe"] = (Annotated[type(base), tyro.conf.arg(name="")], base)
         joint: Any = create_model("Joint", __base__=Args, **fields)
-        chosen = CHOSEN if choosing and base.data.kind == "folder" else frozenset()
+        chosen = CHOSEN if choose and base.data.kind == "folder" else frozenset()
         return _tyro(joint, argv, prog=prog, description=description, chosen=chosen)
 
     both = read(base)
@@ -110,7 +111,7 @@ def parse_with_recipe(
         args = args.model_copy(update={"out": out or Path("runs") / named})
     if base.data.kind == "folder":
         fields = _given(name, argv, both["recipe"])
-        chosen, lines = _for_folder(base, name, args, fields, choosing=choosing)
+        chosen, lines = _for_folder(base, name, args, fields, choose=choose)
         both = read(chosen) if chosen != base else both
         for line in lines:
             tell(line)
@@ -122,21 +123,25 @@ def parse_with_recipe(
 
 
 def _for_folder(
-    base: Recipe, name: str, args: Args, given: Mapping[str, Any], *, choosing: bool
+    base: Recipe,
+    name: str,
+    args: A,
+    given: Mapping[str, Any],
+    *,
+    choose: Callable[[A, Recipe, Mapping[str, Any]], tuple[Recipe, list[str]]] | None,
 ) -> tuple[Recipe, list[str]]:
     """The recipe of a run on pictures: its own if it was begun, so that a faster machine does not choose anew; else,
-    with `choosing`, with sizes for the pictures and this machine. And lines that say so."""
+    with `choose`, with sizes for the pictures and this machine. And lines that say so."""
     from nogs.recipes import changed, recipe
-    from nogs.recipes.folder import choose
 
     data, out = (getattr(args, name, None) for name in ("data", "out"))
     begun = None if out is None else out / "recipe.yaml"
     if begun is not None and begun.is_file() and (own := recipe(begun)).data.kind == "folder":
         told = [] if Path(name) == begun else [f"Going on with the sizes of {begun}; a flag changes them."]
         return changed(own, _file_fields(name)), told
-    if not choosing or data is None or not data.is_dir():
+    if choose is None or data is None or not data.is_dir():
         return base, []
-    return choose(base, data, given, device=getattr(args, "device", "auto"))
+    return choose(args, base, given)
 
 
 def _given(name: str, argv: Sequence[str], recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.lock import only_one
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.stage import Stage
-from nogs.supervision.fixed import order_of
+from nogs.supervision.fixed import order_of, strangers
 
 __all__ = ["train"]
 
@@ -127,10 +127,9 @@ class _Job:
         with posterior.precision.active():
             if first.method == "ps-nogs+":
                 iteration = self._train(network, posterior, first, folder)
-            else:
-                network.eval()
-                for n, variable in enumerate(variables):
-                    calibrate(network, n, self.images, self.labels[self.validation, variable], self.validation)
+            network.eval()
+            for n, variable in enumerate(variables):
+                calibrate(network, n, self.images, self.labels[self.validation, variable], self.validation)
         for parameter in network.parameters():
             parameter.requires_grad_(False)
         with posterior.precision.active():
@@ -162,7 +161,6 @@ class _Job:
                 f"The loss was not a finite number by iteration {trainer.failed}; the best network before that is kept."
             )
         network.load_state_dict(trainer.best)
-        network.eval()
         if not trainer.best_iteration:
             network.looks = Looks(network.core, table).to(self.device)
         return trainer.best_iteration
@@ -175,8 +173,11 @@ class _Job:
         """
         if self.config.core_rate:
             return torch.from_numpy(self.task.rows("train")).to(self.device), self.validation
-        others = self.strangers[~torch.isin(self.strangers, self.validation)]
-        return (others, self.validation) if len(others) else (self.validation[::2], self.validation[1::2])
+        known = {*self.task.splits["validation"]}
+        others = [id for id in strangers(self.task, self.source) if id not in known]
+        if not others:
+            return self.validation[::2], self.validation[1::2]
+        return torch.from_numpy(self.task.rows(others)).to(self.device), self.validation
 
     def _table(self, method: str, posterior: NetworkPosterior, variables: Sequence[int]) -> Float32[Tensor, "A T L"]:
         """Scores of the locations before anything is learned."""

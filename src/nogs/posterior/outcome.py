@@ -26,6 +26,7 @@ from nogs.runtime.device import versions
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_bytes, write_json
 from nogs.runtime.fingerprint import file_digest, fingerprint
+from nogs.runtime.progress import track
 from nogs.runtime.stage import Stage
 
 
@@ -116,20 +117,28 @@ def _tables(
     seed: int,
 ) -> dict[str, list[Row]]:
     """Scores on validation and test images at random locations, which are the same for all."""
-    tables: dict[str, list[Row]] = {}
+    glimpses = next(iter(ways.values())).glimpses
+    looks = {}
     for split in ("validation", "test"):
         rows = torch.from_numpy(task.rows(split)).to(images.device)
-        where = fixed_pixels(
-            len(rows),
-            glimpses=next(iter(ways.values())).glimpses,
-            grid=task.grid,
-            locations=config.locations,
-            seed=seed,
-            purpose=f"evaluation {split}",
-            device=images.device,
+        looks[split] = (
+            rows,
+            fixed_pixels(
+                len(rows),
+                glimpses=glimpses,
+                grid=task.grid,
+                locations=config.locations,
+                seed=seed,
+                purpose=f"evaluation {split}",
+                device=images.device,
+            ),
         )
-        for name, posterior in ways.items():
-            tables[f"{split}, {name}"] = evaluate(posterior, images, labels, rows, where)
+    tables: dict[str, list[Row]] = {}
+    total = len(ways) * (glimpses + 1) * sum(len(rows) for rows, _ in looks.values())
+    with track("evaluating", total=total, unit="evaluations") as bar:
+        for split, (rows, where) in looks.items():
+            for name, posterior in ways.items():
+                tables[f"{split}, {name}"] = evaluate(posterior, images, labels, rows, where, advance=bar.advance)
     return tables
 
 

@@ -33,10 +33,13 @@ class Choice:
 
 
 class Choices:
-    """Fields as they are chosen, one after the other; what the user gave stays, and later choices follow from it."""
+    """Fields as they are chosen, one after the other; what the user gave stays, and later choices follow from it.
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = {}
+    `share` is the share of the usual training iterations for which there is time.
+    """
+
+    def __init__(self, given: Mapping[str, Any], *, share: float = 1.0) -> None:
+        self.given, self.share = {}, share
         self.made: list[Choice] = []
         for field, value in given.items():
             try:
@@ -50,6 +53,10 @@ class Choices:
             value, why = self.given[field], "as you said"
         self.made.append(Choice(field, value, why))
         return value
+
+    def scaled(self, iterations: int) -> int:
+        """The iterations that there is time for, of the usual number."""
+        return max(1, round(self.share * iterations))
 
     def free(self, *fields: str) -> bool:
         """Whether the user has said nothing about any of these fields, or of the parts of the recipe that they name."""

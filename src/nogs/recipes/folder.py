@@ -6,7 +6,9 @@ pictures and the machine; each one comes with its reason, and none replaces what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,9 @@ from nogs.design.config import DesignConfig
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.imagenet import obtain
 from nogs.recipes.choices import Choice, Choices
-from nogs.recipes.machines import SIDES, for_cpu, for_gpu, least_batch
+from nogs.recipes.machines import CPU_SIDE, SIDES, for_cpu, for_gpu, least_batch
 from nogs.recipes.recipe import Recipe, changed
+from nogs.recipes.times import Expected, clock
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.whole.config import WholeConfig
@@ -70,7 +73,7 @@ CHOSEN = frozenset(
         *(f"posterior.{name}" for name in ("optimizer", "dropout", "smoothing", "average")),
         *(f"bank.{name}" for name in ("generator", "count", "components", "batch")),
         *("completion.kept", "completion.drawn", "completion.exact_reach", "design.images", "design.keep_maps"),
-        *("whole.width", "whole.pretrained_rate"),
+        *("whole.iterations", "whole.seconds", "whole.width", "whole.pretrained_rate"),
         *(f"attention.{name}" for name in ("hidden", "embedding", "learning_rate", "iterations", "validate_every")),
         *(f"plus.{name}" for name in ("iterations", "batch", "candidates", "core_rate", "learning_rate")),
         "plus.validate_every",
@@ -79,16 +82,35 @@ CHOSEN = frozenset(
 """Fields that are chosen from the pictures, on one kind of machine or on both; a generator's own come with it."""
 
 
+MINUTES = 15.0
+"""The time of a run on a CPU, unless another one is asked for."""
+ENLARGED = 1.1
+"""Pictures may be enlarged by so much."""
+LEAST, ENOUGH, LONGEST = 0.1, 0.75, 2.0
+"""Shares of the usual iterations: the least, that for which larger images are worth having, and the largest."""
+
+Forecast = Callable[[Recipe, Survey], Sequence[Expected]]
+"""The time that a recipe takes on pictures like these, on this machine."""
+
+
 def chosen(
-    base: Recipe, seen: Survey, *, gpu_bytes: int | None, given: Mapping[str, Any], features: str | None = None
+    base: Recipe,
+    seen: Survey,
+    *,
+    gpu_bytes: int | None,
+    given: Mapping[str, Any],
+    features: str | None = None,
+    most: int | None = None,
+    share: float = 1.0,
 ) -> tuple[Recipe, list[Choice]]:
     """`base` with sizes that fit the pictures and the machine; `gpu_bytes` is the GPU's free memory, None without one.
 
     `given` holds the dotted names of the fields that the user set, with their values. `features` are weights of VGG-16
-    that the posterior starts from, if it does.
+    that the posterior starts from, if it does. There is time for images of `most` px and for this `share` of the usual
+    iterations.
     """
-    pick = Choices(given)
-    glimpse, locations = _geometry(pick, seen, gpu_bytes)
+    pick = Choices(given, share=share)
+    glimpse, locations = _geometry(pick, seen, gpu_bytes, most)
     (for_cpu if gpu_bytes is None else for_gpu)(pick, seen, glimpse, features)
     annotated, length = min(pick["data.annotated"], seen.training // 2), pick["glimpses"]
     maps = annotated * length * locations * 8
@@ -110,8 +132,20 @@ def chosen(
     return found, pick.made
 
 
-def choose(base: Recipe, data: Path, given: Mapping[str, Any], *, device: str) -> tuple[Recipe, list[str]]:
-    """`base` with sizes for the pictures in `data` and for this machine, and lines that say what was chosen and why."""
+def choose(
+    base: Recipe,
+    data: Path,
+    given: Mapping[str, Any],
+    *,
+    device: str,
+    forecast: Forecast | None = None,
+    minutes: float | None = None,
+) -> tuple[Recipe, list[str]]:
+    """`base` with sizes for the pictures in `data` and for this machine, and lines that say what was chosen and why.
+
+    With a `forecast` of the time that a recipe takes here, the sizes are those that there is time for: `minutes`, by
+    default 15 on a CPU, and as long as it takes on a GPU.
+    """
     fields = {name.removeprefix("data."): value for name, value in given.items() if name.startswith("data.")}
     columns = ("labels", "image_column", "label_column", "split_column")
     labels: dict[str, Any] = {name: fields[name] for name in columns if name in fields}
@@ -119,11 +153,43 @@ def choose(base: Recipe, data: Path, given: Mapping[str, Any], *, device: str) -
     where = pick_device(device)
     room = torch.cuda.mem_get_info(where)[0] if where.type == "cuda" else None
     features, told = _features(given, data)
-    found, choices = chosen(base, seen, gpu_bytes=room, given=given, features=features)
-    return found, [*_plan(data.resolve().name, seen, found, choices), *told]
+    pick = partial(chosen, base, seen, gpu_bytes=room, given=given, features=features)
+    if forecast is None:
+        found, choices = pick()
+        seconds = None
+    else:
+        limit = minutes if minutes is not None else MINUTES if room is None else math.inf
+        found, choices, seconds = _within(60 * limit, pick, seen, forecast, longer=minutes is not None)
+    return found, [*_plan(data.resolve().name, seen, found, choices, seconds), *told]
 
 
-def _plan(name: str, seen: Survey, found: Recipe, choices: Sequence[Choice]) -> list[str]:
+def _within(
+    limit: float, pick: Callable[..., tuple[Recipe, list[Choice]]], seen: Survey, forecast: Forecast, *, longer: bool
+) -> tuple[Recipe, list[Choice], dict[str, float]]:
+    """The largest images with which enough of the usual iterations fit into `limit` seconds, with as many as fit; and
+    the seconds of each stage. `longer` trains for up to twice the usual where there is time."""
+    sizes = [size for size in SIDES if CPU_SIDE < size <= ENLARGED * seen.side]
+    expected: Sequence[Expected] = ()
+    for most in (*reversed(sizes), CPU_SIDE):  # smaller ones are hardly quicker
+        found, choices = pick(most=most)
+        if found.data.image_size < most > CPU_SIDE:
+            continue  # something else allows less
+        if expected and found.data.image_size > most:
+            break  # as the user said
+        expected = forecast(found, seen)
+        training = sum(one.training for one in expected)
+        share = (limit - sum(one.other for one in expected)) / max(training, 1e-9)
+        if share >= ENOUGH:
+            break
+    share = min(max(share, LEAST), LONGEST if longer else 1.0)
+    if share != 1:
+        found, choices = pick(most=most, share=share)
+    return found, choices, {one.stage: one.other + share * one.training for one in expected}
+
+
+def _plan(
+    name: str, seen: Survey, found: Recipe, choices: Sequence[Choice], seconds: Mapping[str, float] | None
+) -> list[str]:
     """What a run will do with these pictures, in five lines."""
     grid, (widths, heights) = found.data.grid, zip(*seen.sizes)
     share = found.glimpses * grid.glimpse**2 / (grid.height * grid.width)
@@ -138,8 +204,16 @@ def _plan(name: str, seen: Survey, found: Recipe, choices: Sequence[Choice]) -> 
         "pixels",
         f"  training   a posterior, {found.posterior.iterations:,} iterations; PS-NOGS+, {found.plus.iterations:,}; "
         f"RAM, {found.attention.iterations:,}",
-        "  to change  --data.image-size, --glimpses, --data.annotated, ...; --help shows them, recipe.yaml has all",
+        f"  time       {_time(seconds)}--data.image-size, --glimpses, ... change it",
     ]
+
+
+def _time(seconds: Mapping[str, float] | None) -> str:
+    """The minutes of a run, in all and of its stages."""
+    if seconds is None:
+        return ""
+    parts = ", ".join(f"{stage} {clock(of)}" for stage, of in seconds.items() if of >= 10)
+    return f"about {clock(sum(seconds.values()))}{f' ({parts})' if parts else ''}; --minutes, "
 
 
 def _features(given: Mapping[str, Any], data: Path) -> tuple[str | None, list[str]]:
@@ -157,15 +231,16 @@ def _features(given: Mapping[str, Any], data: Path) -> tuple[str | None, list[st
     return ("imagenet" if there else None), [line]
 
 
-def _geometry(pick: Choices, seen: Survey, gpu_bytes: int | None) -> tuple[int, int]:
+def _geometry(pick: Choices, seen: Survey, gpu_bytes: int | None, most: int | None) -> tuple[int, int]:
     """Side of a glimpse in px, and the number of locations."""
-    side, sizes = seen.side, SIDES["cpu" if gpu_bytes is None else "gpu"]
+    limit = most or (CPU_SIDE if gpu_bytes is None else SIDES[-1])
+    side, sizes = seen.side, [size for size in SIDES if size <= limit]
     why = f"the pictures' shorter sides are {side} px at the median"
-    fitting = [size for size in sizes if size <= side] or [sizes[0]]
+    fitting = [size for size in sizes if size <= ENLARGED * side] or [sizes[0]]
     if side < sizes[0]:
         why += f", enlarged to the {sizes[0]} px that glimpses need"
-    elif gpu_bytes is None and side > sizes[-1]:
-        why += f"; a CPU manages {sizes[-1]} px"
+    elif limit < SIDES[-1] and any(limit < size <= ENLARGED * side for size in SIDES):
+        why += f"; {'a CPU manages' if most is None else 'there is time for'} {limit} px"
     elif gpu_bytes is not None:
         enough = 128 if seen.images < 20_000 else 224
         room = [size for size in fitting if seen.images * size**2 * 3 <= gpu_bytes // 2] or [fitting[0]]

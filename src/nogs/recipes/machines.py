@@ -7,10 +7,12 @@ import math
 from nogs.data.folder import Survey
 from nogs.recipes.choices import Choices
 
-__all__ = ["SIDES", "for_cpu", "for_gpu", "least_batch"]
+__all__ = ["CPU_SIDE", "SIDES", "for_cpu", "for_gpu", "least_batch"]
 
-SIDES = {"cpu": (32, 48, 64), "gpu": (32, 48, 64, 96, 128, 224)}
+SIDES = (32, 48, 64, 96, 128, 224)
 """Sides that pictures are prepared at, in px."""
+CPU_SIDE = 64
+"""The largest of them for a CPU whose speed was not measured."""
 
 
 def least_batch(pick: Choices) -> int:
@@ -34,6 +36,7 @@ def _batch(pick: Choices, seen: Survey, *, most: int, why: str) -> int:
 
 def _iterations(pick: Choices, seen: Survey, iterations: int) -> int:
     """Iterations of the posterior, told as rounds of the images that train one of its networks."""
+    iterations = pick.scaled(iterations)
     images = max(1, seen.training - min(pick["data.annotated"], seen.training // 2))
     folds = pick.given.get("posterior.folds", 1)
     images -= images // folds if folds > 1 else 0
@@ -89,7 +92,7 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("bank.components", max(1, min(128, count // 4)), "enough for a proposal, whose pixels are compared afterwards")
     if trained:
         small = "a small generator"
-        if pick.free("bank.trained") and pick["data.image_size"] <= SIDES["cpu"][-1]:
+        if pick.free("bank.trained") and pick["data.image_size"] <= CPU_SIDE:
             small += ", trained in a quarter of an hour"
         elif not pick.free("bank.trained.seconds"):
             pick("bank.trained.seconds", None, "")
@@ -104,15 +107,22 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
     pick("completion.exact_reach", 1, "px that a bank image may be shifted")
     pick("design.images", 8, "images annotated together, and lost by a crash")
+    seeing = pick.scaled(2_000) if features is None else 3_000  # of one layer on features: they take seconds
+    pick("whole.iterations", seeing, "enough for a small classifier of a few thousand images")
+    pick("whole.seconds", None, "so that it is as good on a busy machine")
     pick("whole.pretrained_rate", 0, "ImageNet's features of whole images, where they are used, stay as they are")
     pick("attention.hidden", 128, "units of the network")
     pick("attention.embedding", 128, "units of the network")
     pick("attention.learning_rate", 1e-3, "Adam's step size")
     epochs = 60 * seen.training // 64
-    pick("attention.iterations", min(max(1_000, epochs), 6_000), "the horizon at which both methods are compared")
+    pick(
+        "attention.iterations",
+        pick.scaled(min(max(1_000, epochs), 6_000)),
+        "the horizon at which both methods are compared",
+    )
     pick("attention.validate_every", 50, "iterations between validations")
     plus = "a minute or two of PS-NOGS+"
-    pick("plus.iterations", 400, plus)
+    pick("plus.iterations", pick.scaled(400), plus)
     pick("plus.batch", 32, plus)
     pick("plus.candidates", 3, plus)
     pick("plus.core_rate", 1e-3 if features is None else 0.0, plus)
@@ -185,6 +195,10 @@ def for_gpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("attention.hidden", 256, "units of the network")
     pick("attention.embedding", 256, "units of the network")
     epochs = 150 * seen.training // 64
-    pick("attention.iterations", min(max(6_000, epochs), 20_000), "the horizon at which both methods are compared")
+    pick(
+        "attention.iterations",
+        pick.scaled(min(max(6_000, epochs), 20_000)),
+        "the horizon at which both methods are compared",
+    )
     if features is not None:
         pick("plus.core_rate", 0.0, "ImageNet's features stay as they are")

@@ -45,16 +45,26 @@ def train(experiment: Experiment) -> list[Path]:
     source = posterior.needed(experiment) if standing else ""
     data.prepare(experiment)
     _enter(experiment, methods, source)
-    with experiment.threads(small=recipe.attention.embedder != "vgg" and recipe.attention.hidden <= 256):
-        if all((folder / member.name / "done.json").is_file() for member in [*members, *standing]):
-            experiment.tell(f"{experiment.head('attention')}: done before.")
-        else:
-            experiment.announce(
-                "attention",
-                f"{counted(len(members) + len(standing), 'network')}: {', '.join(methods)}",
-                lambda: _seconds(experiment, members, methods, source),
-            )
-        folders = []
+    if all((folder / member.name / "done.json").is_file() for member in [*members, *standing]):
+        experiment.tell(f"{experiment.head('attention')}: done before.")
+    else:
+        experiment.announce(
+            "attention",
+            f"{counted(len(members) + len(standing), 'network')}: {', '.join(methods)}",
+            lambda: estimates.networks(
+                recipe,
+                task,
+                members,
+                plain,
+                experiment.attributes,
+                seeds=len(settings.seeds) or 1,
+                source=source,
+                data=settings.data,
+                device=experiment.device,
+            ),
+        )
+    folders = []
+    with experiment.threads("attention"):
         if members:
             network = recipe.attention.embedder_network
             folders += train_networks(
@@ -66,8 +76,10 @@ def train(experiment: Experiment) -> list[Path]:
                 device=settings.device,
                 weights=find_weights(recipe.attention.weights, settings.data, network=network),
             )
+            _tell(experiment, folders)
+    with experiment.threads("posterior"):  # on which the others stand
         if standing:
-            folders += train_on_posterior(
+            stood = train_on_posterior(
                 task,
                 standing,
                 posterior=source,
@@ -78,26 +90,11 @@ def train(experiment: Experiment) -> list[Path]:
                 trajectories=recipe.attention.trajectories,
                 device=settings.device,
             )
-        for path in folders:
-            found = read_json(path / "evaluation.json")
-            experiment.tell(
-                f"  {path.relative_to(folder).as_posix()}: {found['best']['accuracy']['test']['accuracy']:.1%} of the "
-                f"test images right (the most common class {found['majority_class_accuracy']:.1%})"
-            )
-        _by_glimpses(experiment, folders)
+            _tell(experiment, stood)
+            folders += stood
     for line in () if experiment.whole else verdict.write(experiment.folder):  # a whole run ends with it
         experiment.tell(line)
     return folders
-
-
-def _seconds(experiment: Experiment, members: Sequence[Member], methods: Sequence[str], source: str) -> float | None:
-    """How long the training will take; None where that can't be told."""
-    recipe, task, device = experiment.recipe, experiment.task, experiment.device
-    total = estimates.attention_seconds(recipe, task, members, device=device) if members else 0.0
-    if total is not None and "ps-nogs+" in methods:
-        seeds = len(experiment.settings.seeds) or 1
-        total += seeds * estimates.plus_seconds(recipe, task, experiment.attributes, posterior=source, device=device)
-    return total
 
 
 def _enter(experiment: Experiment, methods: Sequence[str], source: str) -> None:
@@ -137,13 +134,20 @@ def _networks(experiment: Experiment, methods: Sequence[str]) -> list[Member]:
     )
 
 
-def _by_glimpses(experiment: Experiment, folders: Sequence[Path]) -> None:
-    """What each network would have answered after fewer glimpses, for those who stop early."""
+def _tell(experiment: Experiment, folders: Sequence[Path]) -> None:
+    """What networks score, and what each would have answered after fewer glimpses, for those who stop early."""
     for folder in folders:
+        found = read_json(folder / "evaluation.json")
+        experiment.tell(
+            f"  {folder.relative_to(experiment.folder / 'attention').as_posix()}: "
+            f"{found['best']['accuracy']['test']['accuracy']:.1%} of the test images right (the most common class "
+            f"{found['majority_class_accuracy']:.1%})"
+        )
         if (folder / FILE).is_file():
             continue
         path = folder / "best-accuracy.safetensors"
         network, about = load_network(path, device=experiment.device)
-        trajectories = experiment.recipe.attention.trajectories
+        # of one that draws nothing by itself, one draw is enough
+        trajectories = experiment.recipe.attention.trajectories if network.policy == "sample" else 1
         found = accuracy_by_glimpses(network, about, experiment.task, trajectories=trajectories)
         write_accuracy_by_glimpses(path, found)

@@ -23,8 +23,6 @@ from nogs.stages.settings import Settings
 
 __all__ = ["build", "evaluate"]
 
-_SMALL = 64 * 64  # pixels of images whose components one thread finds soon enough
-
 
 @working("bank")
 def build(experiment: Experiment) -> Path:
@@ -33,7 +31,7 @@ def build(experiment: Experiment) -> Path:
     folder, config = experiment.folder / "bank", recipe.bank
     data.prepare(experiment)
     experiment.enter("bank", {"bank": config.model_dump(mode="json"), "from data": task.fingerprint})
-    with experiment.threads(small=task.grid.height * task.grid.width <= _SMALL):
+    with experiment.threads("bank"):
         if not experiment.skipped("bank", folder):
             what = f"{config.count:,} images to complete glimpses with"
             if config.generator == "trained" and not settings.generator_path and config.trained.seconds is not None:

@@ -9,12 +9,13 @@ from nogs.data import Task, cache_folder, read_catalogue, write_splits
 from nogs.data.cache import shortage
 from nogs.data.inspect import contact_sheet, describe
 from nogs.recipes import Recipe
+from nogs.recipes.times import clock
 from nogs.report.contents import LOCAL
 from nogs.runtime.files import read_sealed, write_json, write_sealed
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.progress import working
 from nogs.runtime.stage import Stage
-from nogs.stages.estimates import clock, decoding_seconds
+from nogs.stages.estimates import decoding_seconds
 from nogs.stages.experiment import Experiment
 from nogs.stages.figures import save_figure
 from nogs.stages.settings import Settings

@@ -1,6 +1,6 @@
 """How long a stage will take, measured on a little of its own work; what a stage's network learns from that is lost.
 
-Every estimate is of this machine as it is now: another program on it makes it wrong.
+Every estimate is of this machine: another program that runs on it all the time makes it wrong.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,29 +24,28 @@ from nogs.data.catalogue import Catalogue
 from nogs.data.images import decode
 from nogs.data.task import Task
 from nogs.design.steps import Tools, annotate_images, first_step
+from nogs.posterior.queries import resident
 from nogs.recipes import Recipe
+from nogs.recipes.times import Expected
 from nogs.runtime.capture import captured
+from nogs.runtime.device import one_thread
+from nogs.stages.experiment import one_is_enough
+
+if TYPE_CHECKING:
+    from nogs.posterior.network import NetworkPosterior
 
 __all__ = [
-    "attention_seconds",
     "bank_seconds",
-    "clock",
     "decoding_seconds",
-    "plus_seconds",
-    "posterior_seconds",
+    "networks",
+    "posterior",
     "sequences_seconds",
-    "whole_seconds",
+    "whole",
 ]
 
-
-def clock(seconds: float) -> str:
-    """Seconds in words."""
-    if seconds < 10:
-        return "a few seconds"
-    if seconds < 90:
-        return f"{math.ceil(seconds / 10) * 10} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
+_JUDGED = 64  # validation images that are judged to know how long all take
+_LOCATIONS = 400  # that the fixed order looks at
+_LONG = 1.0  # s
 
 
 def decoding_seconds(catalogue: Catalogue, *, workers: int, tried: int = 16) -> float:
@@ -59,22 +61,29 @@ def decoding_seconds(catalogue: Catalogue, *, workers: int, tried: int = 16) -> 
     return (time.monotonic() - began) / len(chosen) * len(catalogue.entries) / workers
 
 
-def posterior_seconds(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None = None) -> float | None:
+def posterior(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None = None) -> Expected | None:
     """All iterations and validations, or the recipe's limit; a network that is compiled first can't be told."""
     from nogs.posterior.crossfit import fold_task
     from nogs.posterior.training import Trainer, with_weights
 
     config = with_weights(recipe.posterior, data)  # layers that keep what was loaded are quicker
     if config.compile and device.type == "cuda":
-        return None if config.seconds is None else config.folds * config.seconds
+        return None if config.seconds is None else Expected("posterior", 0, config.folds * config.seconds)
     if config.folds > 1:
         task = fold_task(task, fold=0, folds=config.folds)  # the part of a cross-fitted teacher that one is taught by
-    trainer = Trainer(task, config=config, glimpses=recipe.glimpses, seed=recipe.seed, device=device)
+    few, times = _fewer(task)
+    trainer = Trainer(few, config=config, glimpses=recipe.glimpses, seed=recipe.seed, device=device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), trainer.precision.active():
         step = _seconds(trainer.step, device)
-        validation = _seconds(lambda: trainer.validate(), device, times=1)
+        validation = times * _seconds(lambda: trainer.validate(), device)
     rounds = math.ceil(config.iterations / (config.validate_every or trainer.per_epoch))
-    return config.folds * min(step * config.iterations + validation * rounds, config.seconds or math.inf)
+    training, judging = step * config.iterations, validation * rounds
+    limit = config.seconds or math.inf
+    if training + judging > limit:
+        training, judging = limit, 0
+    # its temperatures, and its tables before and after them
+    judging += validation * (3 + 2 * len(task.splits["test"]) / len(task.splits["validation"]))
+    return Expected("posterior", config.folds * training, config.folds * judging)
 
 
 def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, path: Path | None) -> float | None:
@@ -90,13 +99,13 @@ def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, path: Path
         untrained = Trained.untrained(config.trained, size=size, device=device)
         batch = torch.zeros(min(64, max(1, images)), 3, *size, device=device)
         with torch.no_grad(), untrained.precision.active():
-            encoding = _seconds(lambda: untrained.autoencoder.encode(batch), device, times=1) / len(batch)
+            encoding = _seconds(lambda: untrained.autoencoder.encode(batch), device) / len(batch)
         training = config.trained.seconds + 2 * encoding * images  # each one and its mirror image
         generator: Generator = untrained
     else:
         generator = make_generator(config, task=task, path=path, device=device)
     number = min(config.batch, config.count, generator.count or config.count)
-    each = _seconds(lambda: generator.generate(np.arange(number), seed=SEED), device, times=1) / number
+    each = _seconds(lambda: generator.generate(np.arange(number), seed=SEED), device) / number
     width = 3 * task.grid.height * task.grid.width
     pixels, basis = torch.ones(number, width, device=device), torch.ones(width, config.components, device=device)
     # fitting and encoding cost about as much as ten projections of every image
@@ -133,7 +142,7 @@ def sequences_seconds(
     return between - began + each * len(ids) / min(workers, blocks)
 
 
-def whole_seconds(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None) -> float:
+def whole(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None) -> Expected:
     """All iterations and validations of the whole-image reference, or its limit; or the features of all images."""
     from nogs.whole.trainer import Trainer
 
@@ -141,72 +150,145 @@ def whole_seconds(recipe: Recipe, task: Task, *, device: torch.device, data: Pat
     trainer = Trainer(task, config=config, posterior=recipe.posterior, seed=recipe.seed, device=device, data=data)
     few = trainer.training[:16]
     with trainer.precision.active():
-        look = _seconds(lambda: trainer.features(few), device, times=1) / len(few)
-        learning = (
-            look * len(trainer.training) if trainer.frozen else _seconds(trainer.step, device) * config.iterations
-        )
+        look = _seconds(lambda: trainer.features(few), device) / len(few)
+        step = 0 if trainer.frozen else _seconds(trainer.step, device)
     rounds = 1 if trainer.frozen else config.iterations // trainer.validate_every
     judging = look * (rounds * len(task.splits["validation"]) + len(task.splits["test"]))
-    return min(learning, config.seconds or math.inf) + judging
+    limit = config.seconds or math.inf
+    looking = min(look * len(trainer.training), limit) if trainer.frozen else 0
+    learning = step * config.iterations
+    if learning > limit:
+        return Expected("whole image", 0, limit + judging)
+    return Expected("whole image", learning, looking + judging)
 
 
-def attention_seconds(recipe: Recipe, task: Task, members: Sequence[Member], *, device: torch.device) -> float | None:
+def networks(
+    recipe: Recipe,
+    task: Task,
+    members: Sequence[Member],
+    plain: Sequence[str],
+    attributes: Sequence[str | None],
+    *,
+    seeds: int,
+    source: str | None,
+    data: Path | None,
+    device: torch.device,
+) -> Expected | None:
+    """The networks `members`, and for each seed those of the methods `plain`, which stand on a posterior."""
+    training, other = 0.0, 0.0
+    if members:
+        with one_thread(device) if one_is_enough(recipe, "attention") else nullcontext():
+            found = _attention(recipe, task, members, device=device)
+        if found is None:
+            return None
+        training, other = found.training, found.other
+    if plain:
+        with one_thread(device) if one_is_enough(recipe, "posterior") else nullcontext():
+            found = _standing(recipe, task, plain, attributes, source=source, data=data, device=device)
+        training, other = training + seeds * found.training, other + seeds * found.other
+    return Expected("networks", training, other)
+
+
+def _attention(recipe: Recipe, task: Task, members: Sequence[Member], *, device: torch.device) -> Expected | None:
     """All iterations and validations of the networks side by side; what is pretrained first can't be told."""
     from nogs.attention.training import Trainer, pick
 
     config = recipe.attention
     if config.pretrain_epochs or config.embedder == "vgg":
         return None
+    few, times = _fewer(task)
     with pick(config, device).active():
         # compiling would take longer than all that is measured here
-        trainer = Trainer(task, members, config=config, glimpses=recipe.glimpses, device=device, fuse=False)
+        trainer = Trainer(few, members, config=config, glimpses=recipe.glimpses, device=device, fuse=False)
         trainer.cohort.start_epoch(0)
         step = _seconds(captured(trainer.step, device), device)
-        validation = _seconds(lambda: trainer.validate(), device, times=1)
-    return step * config.iterations + validation * math.ceil(config.iterations / config.validate_every)
+        validation = times * _seconds(lambda: trainer.validate(), device)
+    rounds = math.ceil(config.iterations / config.validate_every)
+    return Expected("networks", step * config.iterations, validation * rounds)
 
 
-def plus_seconds(
-    recipe: Recipe, task: Task, attributes: Sequence[str | None], *, posterior: str, device: torch.device
-) -> float:
-    """All iterations and validations of a network that stands on a posterior; the fixed order before them is less."""
+def _standing(
+    recipe: Recipe,
+    task: Task,
+    methods: Sequence[str],
+    attributes: Sequence[str | None],
+    *,
+    source: str | None,
+    data: Path | None,
+    device: torch.device,
+) -> Expected:
+    """The networks of one seed that stand on the posterior `source`, or on one as the recipe trains it: the fixed
+    order, the training of ps-nogs+, and what all of them are judged by."""
     from nogs.plus.network import TokenNetwork
     from nogs.plus.store import token_posterior
     from nogs.plus.trainer import Trainer
 
-    config = recipe.plus
-    known = token_posterior(posterior, task=task, device=device, precision=recipe.posterior.precision)
-    table = torch.zeros(len(attributes), recipe.glimpses, len(task.grid))
+    config, precision = recipe.plus, recipe.posterior.precision
+    if source is None:
+        known = _untrained(recipe, task, data=data, device=device)
+    else:
+        known = token_posterior(source, task=task, device=device, precision=precision)
     variables = [0 if attribute is None else task.attribute(attribute) for attribute in attributes]
-    network = TokenNetwork.on(known, table, variables=variables)
-    training, validation = (torch.from_numpy(task.rows(split)).to(device) for split in ("train", "validation"))
-    trainer = Trainer(
-        task,
-        network,
-        config=config,
-        seed=0,
-        precision=known.precision,
-        mark="",
-        training=training,
-        validation=validation,
-    )
+    network = TokenNetwork.on(known, torch.zeros(len(attributes), recipe.glimpses, len(task.grid)), variables=variables)
+    images, rows = resident(task.images, device), torch.from_numpy(task.rows("validation")[:16]).to(device)
+    count = {split: len(ids) * len(attributes) for split, ids in task.splits.items()}
+    training, other = 0.0, 0.0
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), known.precision.active():
-        step = _seconds(trainer.step, device)
-        judging = _seconds(trainer.validate, device, times=1)
-    return step * config.iterations + judging * (math.ceil(config.iterations / config.validate_every) + 1)
+        if {"fixed", "ps-nogs+"} & set(methods):
+            pixels, seen = task.grid.pixels[:_LOCATIONS].to(device), torch.zeros(len(rows), 0, 2, dtype=torch.int64)
+            ahead = _seconds(lambda: known.look_ahead(images, seen.to(device), pixels, index=rows), device) / len(rows)
+            other += ahead * recipe.glimpses * (count["validation"] + count["annotate"])
+        if "ps-nogs+" in methods:
+            training_rows = torch.from_numpy(task.rows("train")).to(device)
+            trainer = Trainer(
+                task,
+                network,
+                config=config,
+                seed=0,
+                precision=known.precision,
+                mark="",
+                training=training_rows,
+                validation=rows,
+            )
+            training = _seconds(trainer.step, device) * config.iterations
+        first = torch.zeros_like(rows)
+        look = _seconds(lambda: network.look(images, rows, first), device) / len(rows)
+    for method in methods:
+        rounds = math.ceil(config.iterations / config.validate_every) if method == "ps-nogs+" else 0
+        each = recipe.attention.trajectories if method == "random" else 1
+        other += look * ((rounds + 1 + each) * count["validation"] + (1 + 2 * each) * count["test"])
+    return Expected("networks", training, other)
 
 
-def _seconds(work: Callable[[], object], device: torch.device, *, times: int = 3) -> float:
-    """Mean time of some calls after a first one, which is slower than the rest."""
-    work()
-    _finish(device)
+def _untrained(recipe: Recipe, task: Task, *, data: Path | None, device: torch.device) -> NetworkPosterior:
+    """A posterior as the recipe trains it, which knows nothing yet."""
+    from nogs.posterior.network import Architecture, NetworkPosterior
+    from nogs.posterior.training import with_weights
+
+    config = with_weights(recipe.posterior, data)
+    architecture = Architecture.of(config, task=task, glimpses=recipe.glimpses)
+    return NetworkPosterior(architecture.build(seed=0).to(device), architecture, precision=config.precision)
+
+
+def _fewer(task: Task) -> tuple[Task, float]:
+    """The task with some of its validation images, and how many times as many there are."""
+    every = task.splits["validation"]
+    few = every[:_JUDGED]
+    return replace(task, splits={**task.splits, "validation": few}), len(every) / len(few)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The time of the quickest of some calls, slowed least by other programs; of one alone if that takes long."""
+    _timed(work, device)  # slower than the rest
+    times = [_timed(work, device)]
+    while len(times) < 20 and sum(times) < _LONG:
+        times.append(_timed(work, device))
+    return min(times)
+
+
+def _timed(work: Callable[[], object], device: torch.device) -> float:
     began = time.monotonic()
-    for _ in range(times):
-        work()
-    _finish(device)
-    return (time.monotonic() - began) / times
-
-
-def _finish(device: torch.device) -> None:
+    work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    return time.monotonic() - began

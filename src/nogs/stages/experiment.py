@@ -15,17 +15,19 @@ import torch
 from nogs.data.task import Task
 from nogs.design.tools import Files
 from nogs.recipes import Recipe
+from nogs.recipes.times import Expected, clock
 from nogs.runtime import progress
 from nogs.runtime.device import one_thread, pick_device
 from nogs.runtime.errors import InputError
-from nogs.stages import estimates
 from nogs.stages.ledger import Ledger
 from nogs.stages.settings import Settings, check_recipe, load, remembered
+from nogs.whole.network import pretrained
 
-__all__ = ["STAGES", "Experiment", "cores", "counted"]
+__all__ = ["STAGES", "Experiment", "cores", "counted", "one_is_enough"]
 
 STAGES = ("data", "posterior", "bank", "sequences", "whole-image", "attention", "report")
 """The stages of a run, in order; `nogs.stages` has a function for each."""
+_SMALL = 64 * 64  # pixels of images that one thread is enough for
 
 
 @dataclass
@@ -93,13 +95,14 @@ class Experiment:
             self.tell(f"{self.head(stage)}: done before.")
         return done
 
-    def announce(self, stage: str, what: str, estimate: Callable[[], float | None]) -> None:
+    def announce(self, stage: str, what: str, estimate: Callable[[], Expected | float | None]) -> None:
         """Say what a stage is about to do, and how long that will take where that is asked for."""
         time = ""
         if self.settings.estimate:
             with progress.working(f"{self.head(stage)}: measuring how long it will take"):
-                seconds = estimate()
-            time = "; how long, its progress will tell" if seconds is None else f"; about {estimates.clock(seconds)}"
+                found = estimate()
+                seconds = found.seconds if isinstance(found, Expected) else found
+            time = "; how long, its progress will tell" if seconds is None else f"; about {clock(seconds)}"
         self.tell(f"{self.head(stage)}: {what}{time}.")
 
     def files(self, posterior: str, bank: Path, *, device: str | None = None) -> Files:
@@ -118,14 +121,28 @@ class Experiment:
             generator_path=settings.generator_path,
         )
 
-    def threads(self, *, small: bool) -> AbstractContextManager[None]:
+    def threads(self, stage: str) -> AbstractContextManager[None]:
         """One thread for small work on a CPU: more gain little, and beside other programs they wait for each other."""
-        return one_thread(self.device) if small else nullcontext()
+        return one_thread(self.device) if one_is_enough(self.recipe, stage) else nullcontext()
 
     def workers(self, images: int) -> int:
         """Processes that annotate: one a GPU, or one a core; no more than a few blocks each are worth their start."""
         most = torch.cuda.device_count() if self.device.type == "cuda" else cores()
         return self.settings.workers or max(1, min(most, images // self.recipe.design.images // 4))
+
+
+def one_is_enough(recipe: Recipe, stage: str) -> bool:
+    """Whether a stage's work is so small that one thread does it soon enough. What stands on the posterior is as large
+    as the posterior."""
+    posterior, attention, grid = recipe.posterior, recipe.attention, recipe.data.grid
+    few = grid.height * grid.width <= _SMALL
+    features = posterior.kind == "tokens" and posterior.stem == "vgg"
+    return {
+        "posterior": posterior.kind == "tokens" and posterior.width <= 128 and not features,
+        "bank": few,
+        "whole-image": few and not pretrained(posterior),
+        "attention": attention.embedder != "vgg" and attention.hidden <= 256,
+    }[stage]
 
 
 def cores() -> int:

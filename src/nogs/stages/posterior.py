@@ -50,13 +50,12 @@ def train(experiment: Experiment) -> Path:
             if "tables" in found:
                 experiment.tell(f"  {_scores(found)}")
         return folder
-    small = config.kind == "tokens" and config.width <= 128 and config.stem != "vgg"
-    with experiment.threads(small=small):
+    with experiment.threads("posterior"):
         if not experiment.skipped("posterior", folder):
             experiment.announce(
                 "posterior",
                 "learns what glimpses say about the label",
-                lambda: estimates.posterior_seconds(recipe, task, device=experiment.device, data=settings.data),
+                lambda: estimates.posterior(recipe, task, device=experiment.device, data=settings.data),
             )
         train_posterior(
             task,

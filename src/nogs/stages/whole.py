@@ -10,12 +10,9 @@ from nogs.runtime.files import read_json
 from nogs.stages import data, estimates
 from nogs.stages.experiment import Experiment
 from nogs.whole.evaluation import FILE, FOLDER
-from nogs.whole.network import pretrained
 from nogs.whole.training import made_from, train_whole
 
 __all__ = ["train"]
-
-_SMALL = 64 * 64  # pixels of images that one thread learns from soon enough
 
 
 def train(experiment: Experiment) -> Path:
@@ -25,13 +22,12 @@ def train(experiment: Experiment) -> Path:
     fields = made_from(recipe.whole, recipe.posterior, data=settings.data)
     data.prepare(experiment)
     experiment.enter(FOLDER, {**fields, "seed": recipe.seed, "from data": task.fingerprint})
-    small = not pretrained(recipe.posterior) and task.grid.height * task.grid.width <= _SMALL
-    with experiment.threads(small=small):
+    with experiment.threads(FOLDER):
         if not experiment.skipped(FOLDER, folder):
             experiment.announce(
                 FOLDER,
                 "a small classifier that sees all pixels, to compare with",
-                lambda: estimates.whole_seconds(recipe, task, device=experiment.device, data=settings.data),
+                lambda: estimates.whole(recipe, task, device=experiment.device, data=settings.data),
             )
         train_whole(
             task,

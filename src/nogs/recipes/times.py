@@ -1,0 +1,32 @@
+"""`Expected`: the time that a stage will take; and seconds in words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["Expected", "clock"]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Seconds of a stage: those that grow with its training iterations, and the others."""
+
+    stage: str
+    training: float
+    other: float
+
+    @property
+    def seconds(self) -> float:
+        """All of them."""
+        return self.training + self.other
+
+
+def clock(seconds: float) -> str:
+    """Seconds in words."""
+    if seconds < 10:
+        return "a few seconds"
+    if seconds < 90:
+        return f"{math.ceil(seconds / 10) * 10} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
