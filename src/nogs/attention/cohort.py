@@ -6,7 +6,6 @@ random numbers, so that methods are compared on equal terms and a network does n
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from nogs.data.task import Task
+from nogs.posterior.queries import resident
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
@@ -76,7 +76,7 @@ class Cohort:
         self, task: Task, members: Sequence[Member], *, glimpses: int, batch: int, flip: bool, device: torch.device
     ) -> None:
         self.task, self.members, self.glimpses, self.flip, self.device = task, list(members), glimpses, flip, device
-        self.images: UInt8[Tensor, "N H W 3"] = _on_device(task.images, device)
+        self.images: UInt8[Tensor, "N H W 3"] = resident(task.images, device)
         self.labels: Int[Tensor, "M N"] = torch.from_numpy(
             np.stack([member_labels(task, member) for member in members])
         ).to(device)
@@ -175,11 +175,3 @@ def _sequence_tables(
     if not stacked:
         return torch.from_numpy(sequence_of).to(device), None
     return torch.from_numpy(sequence_of).to(device), torch.from_numpy(np.concatenate(stacked)).to(device)
-
-
-def _on_device(images: np.ndarray, device: torch.device) -> Tensor:
-    """A tensor over the images, on the CPU without a copy."""
-    with warnings.catch_warnings():
-        # torch warns that a read-only memory map must not be written, which nobody here does
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.asarray(images)).to(device)

@@ -60,8 +60,16 @@ class Evaluator:
     """Runs networks on a split in captured, equal chunks; the random numbers are the same at every call."""
 
     def __init__(
-        self, networks: Looking, cohort: Cohort, split: str, *, trajectories: int, greedy: bool = False
+        self,
+        networks: Looking,
+        cohort: Cohort,
+        split: str,
+        *,
+        trajectories: int,
+        greedy: bool = False,
+        once: bool = False,
     ) -> None:
+        """With `once` nothing is captured: a graph takes longer than one evaluation, and holds much memory."""
         self.networks, self.cohort = networks, cohort
         self.samples = 1 if greedy else trajectories
         self.rows = torch.from_numpy(cohort.task.rows(split)).to(cohort.device)
@@ -88,7 +96,7 @@ class Evaluator:
 
         self._look: Callable[[], tuple[Tensor, Tensor, Tensor]] = look
         self._total = total
-        self._captured = False
+        self._captured = once
 
     def __call__(self) -> Evaluation:
         """Evaluate the networks as they are now."""

@@ -209,7 +209,7 @@ class _Job:
         samples = self.trajectories if network.looks.sampled else 1
         found = {}
         for split in ("validation", "test"):
-            sampled = Evaluator(network, cohort, split, trajectories=samples)()
+            sampled = Evaluator(network, cohort, split, trajectories=samples, once=True)()
             given = network.looks.head is None  # one order for all is then what is meant
             found[split] = summaries(sampled, sampled, self.task.grid, given=given)[0]
         locations = pixel_locations(sampled, self.task.grid, 0)

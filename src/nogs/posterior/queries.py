@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+import weakref
 from itertools import pairwise
 from typing import Literal
 
@@ -17,6 +18,8 @@ from nogs.glimpse import Grid
 from nogs.runtime import streams
 
 Locations = Literal["anywhere", "grid"]
+
+_HELD: dict[tuple[int, str], Tensor] = {}  # images on a device, by their identity while they live
 
 
 def random_pixels(
@@ -112,8 +115,16 @@ def fixed_pixels(
 
 
 def resident(images: np.ndarray, device: torch.device) -> UInt8[Tensor, "N H W 3"]:
-    """The images as a tensor on the device, on the CPU without a copy."""
+    """The images as a tensor on the device, on the CPU without a copy. Elsewhere there is one copy of them, as long as
+    they are in use: networks of one run share it."""
+    name = id(images), str(device)
+    if name in _HELD:
+        return _HELD[name]
     with warnings.catch_warnings():
         # torch warns that a read-only memory map must not be written, which nobody here does
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.asarray(images)).to(device)
+        found = torch.from_numpy(np.asarray(images)).to(device)
+    if device.type != "cpu":
+        _HELD[name] = found
+        weakref.finalize(images, _HELD.pop, name, None)
+    return found
