@@ -5,7 +5,8 @@ from nogs.attention.training import Trainer
 from nogs.cli import main
 from nogs.recipes import recipe
 from nogs.runtime.device import one_thread
-from nogs.stages import estimates
+
+pytestmark = pytest.mark.usefixtures("quick_estimates_in_the_module")
 
 SMALL = {
     "data": {"count": 80, "annotated": 6},
@@ -56,7 +57,7 @@ def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeyp
 @pytest.mark.slow
 @pytest.mark.usefixtures("blank_figures")
 def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
-    step = Trainer.step
+    step = Trainer.step  # of which the estimate does fewer
 
     def interrupted(self):
         if int(self.iteration) == 6:
@@ -65,7 +66,6 @@ def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", interrupted)
-        patch.setattr(estimates, "_seconds", lambda work, device: (work(), 1.0)[1])  # not so far as to be interrupted
         assert main(["demo"]) == 130
     assert not (small / "report.html").exists()
     capsys.readouterr()
