@@ -38,6 +38,16 @@ blank_figures = pytest.fixture(_blank_figures)
 blank_figures_in_the_module = pytest.fixture(scope="module")(_blank_figures)
 
 
+def _quick_estimates():
+    """Estimates time one call of each step, in place of up to 20."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nogs.stages.estimates._LONG", 0.0)
+        yield
+
+
+quick_estimates_in_the_module = pytest.fixture(scope="module")(_quick_estimates)
+
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
     torch.set_num_threads(1)
 

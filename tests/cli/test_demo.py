@@ -6,6 +6,8 @@ from nogs.cli import main
 from nogs.recipes import recipe
 from nogs.runtime.device import one_thread
 
+pytestmark = pytest.mark.usefixtures("quick_estimates_in_the_module")
+
 SMALL = {
     "data": {"count": 80, "annotated": 6},
     "posterior": {"iterations": 4, "validate_every": 2, "batch": 16, "width": 16, "layers": 1, "heads": 2, "warmup": 0},
@@ -55,7 +57,7 @@ def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeyp
 @pytest.mark.slow
 @pytest.mark.usefixtures("blank_figures")
 def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
-    step = Trainer.step
+    step = Trainer.step  # of which the estimate does fewer
 
     def interrupted(self):
         if int(self.iteration) == 6:

@@ -21,7 +21,7 @@ from nogs.runtime.device import one_thread
 from nogs.runtime.files import read_json
 from nogs.sequences import load
 
-pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module")
+pytestmark = pytest.mark.usefixtures("blank_figures_in_the_module", "quick_estimates_in_the_module")
 
 FEW = [
     *("--posterior.iterations", "4", "--posterior.validate-every", "2", "--posterior.width", "16"),

@@ -16,20 +16,19 @@ class AnnotateArgs(StageArgs):
     fields_shown = ("glimpses", "data.annotated", "completion.kind", "completion.kept", "design.search")
     attribute: Attributes = ()
     bank: OptionalFolder = None
-    """Folder of a bank, or of its run; by default RUN/bank."""
+    """Folder of a bank or of its run; by default RUN/bank."""
     posterior: NameOrFile = None
-    """A published posterior, or a posterior's file; by default the run's, and where it has none the recipe's published
-    one."""
+    """A published posterior, or a file; by default the run's, else the recipe's published one."""
     split: Literal["annotate", "test"] = "annotate"
-    """test: search on test images, to score the search itself; these sequences go to RUN/sequences-test."""
+    """test: search on test images, to score the search itself, into RUN/sequences-test."""
     subset: Annotated[str | None, tyro.conf.arg(metavar="FROM:TO[:STEP]")] = None
-    """Which of these images, as FROM:TO or FROM:TO:STEP counted from 0, or ids with commas between; by default all."""
+    """Which of these images, counted from 0, or ids with commas between; by default all."""
     unchecked: Annotated[bool, Rare] = False
     """Take any image, and a posterior and bank made with other splits: they must not have seen these images."""
     executor: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster that is running."""
     workers: int | None = None
-    """local: how many processes; by default one a GPU, else one a core."""
+    """local: processes; by default one a GPU or a core."""
     address: Annotated[str, Rare] = "auto"
     """ray: the cluster's address, as HOST:PORT; auto finds the one that this machine is part of."""
     generator_path: Annotated[OptionalPath, Rare] = None

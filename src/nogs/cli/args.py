@@ -35,7 +35,7 @@ RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 NameOrFile = Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_FILE")]
 Device = Annotated[str, Field(description="auto, cpu, cuda, cuda:N or mps.")]
 AsJson = Annotated[bool, Field(description="Print the numbers as JSON.")]
-Attributes = Annotated[tuple[str, ...], Field(description="For tasks with attributes: one or more of them, or all.")]
+Attributes = Annotated[tuple[str, ...], Field(description="For tasks with attributes: one or more, or all.")]
 Overwrite = Annotated[bool, Field(description="Replace other sequences that lie in OUT already.")]
 Best = Annotated[
     Literal["accuracy", "balanced_accuracy", "nll"],
@@ -47,7 +47,7 @@ class TaskArgs(Args):
     """Flags of every command that reads a dataset."""
 
     data: OptionalFolder = None
-    """Folder that holds the dataset; a run remembers it. digits needs none."""
+    """The dataset; a run remembers it, digits needs none."""
     cache: Annotated[OptionalFolder, Rare] = None
     """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
     skip_corrupt: Annotated[bool, Rare] = True

@@ -20,6 +20,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 
 from nogs.cli import closest
 from nogs.cli.args import A, Args, Rare
+from nogs.cli.mistakes import sentence
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.files import plain
@@ -27,18 +28,6 @@ from nogs.runtime.progress import say
 
 if TYPE_CHECKING:
     from nogs.recipes import Recipe
-
-_REWORDED = (
-    (r"Error parsing (--\S+): .*int\(\) with base 10: (.*)", r"\1 must be a whole number, not \2"),
-    (r"Error parsing (--\S+): .*could not convert string to float: (.*)", r"\1 must be a number, not \2"),
-    (r"Error parsing (--seeds): Could not find valid parse .*?\[(.*)\]", r"\1 must be whole numbers, not \2"),
-    (r"Error parsing (--\S+): Could not find valid parse .*?\[(.*)\]", r"\1 must be numbers, not \2"),
-    (r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)\.", r"\2 must be one of \3, not \1"),
-    (r"Missing from (.*?): (\S+).*", r"\1 needs \2"),
-    (r"Missing value for argument '(.*?)'\..*", r"\1 needs a value"),
-    (r"Error parsing (--\S+): (.*)", r"\1 can't be read: \2"),
-)
-"""tyro's messages for a value, and ours; one that is not here is shown in tyro's words."""
 
 _HELP = ("-h", "--help", "--help-all")
 
@@ -182,7 +171,7 @@ def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str, chose
     except SystemExit as ending:
         if not ending.code:
             raise
-        raise InputError(f"{_sentence(box.getvalue())}; see {prog} --help.") from None
+        raise InputError(f"{sentence(box.getvalue())}; see {prog} --help.") from None
     if stray:
         raise InputError(f"{prog} does not know what to do with {stray[0]!r}; see {prog} --help.")
     return found
@@ -243,23 +232,6 @@ def _parts() -> dict[Any, str]:
     from nogs.recipes import Recipe
 
     return {Recipe: ""} | {f.annotation: name for name, f in Recipe.model_fields.items() if _is_model(f.annotation)}
-
-
-def _sentence(box: str) -> str:
-    """What a boxed message says, in one line; the box is drawn with lines, or with hyphens where lines can't be."""
-    sections: list[list[str]] = [[]]
-    for line in box.splitlines():
-        text = line.strip(" │")
-        if text.startswith("╭") or (text and not text.strip("─-╰╯")):
-            sections.append([])
-        else:
-            sections[-1].append(text)
-    told = [" ".join(" ".join(section).split()) for section in sections if section]
-    for pattern, replacement in _REWORDED:
-        for text in told:
-            if re.search(pattern, text):
-                return re.sub(pattern, replacement, text).rstrip(".")
-    return ": ".join(told[:-1]).rstrip(".") or "the arguments can't be read"  # the last section is about --help
 
 
 def _check_names(argv: Sequence[str], args_type: type[Args], recipe: type[BaseModel] | None, prog: str) -> None:

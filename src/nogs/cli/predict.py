@@ -18,8 +18,8 @@ from nogs.runtime.files import plain, write_bytes
 from nogs.runtime.progress import working
 
 if TYPE_CHECKING:
+    from nogs.model.answers import Answer
     from nogs.model.attributes import Answers
-    from nogs.model.classifier import Answer
     from nogs.model.folders import Asked
 
 _DRAWN = 40

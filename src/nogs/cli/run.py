@@ -31,7 +31,7 @@ class RunArgs(StageArgs):
     seeds: tuple[int, ...] = ()
     """Seeds, a network each; by default the recipe's."""
     posterior: NameOrFile = None
-    """A published posterior, or a posterior's file, in place of one that is trained here."""
+    """A published posterior, or a file, in place of training."""
     generator_path: Annotated[OptionalPath, Rare] = None
     """File or folder of the bank's generator, if it needs one."""
     until: Literal["data", "posterior", "bank", "sequences", "whole-image", "attention", "report"] = "report"

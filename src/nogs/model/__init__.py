@@ -7,10 +7,10 @@ on, ONNX files that need no torch, and folders that others can load. `nogs.load`
 from nogs.runtime.lazy import imported
 
 _HOMES = {
-    "Answer": "nogs.model.classifier",
+    "Answer": "nogs.model.answers",
     "Answers": "nogs.model.attributes",
     "Attributes": "nogs.model.attributes",
-    "Location": "nogs.model.classifier",
+    "Location": "nogs.model.answers",
     "Look": "nogs.model.classifier",
     "Model": "nogs.model.classifier",
     "accuracy_by_glimpses": "nogs.model.stopping",

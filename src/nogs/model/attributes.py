@@ -12,7 +12,8 @@ import torch
 
 from nogs.attention.looking import Looking
 from nogs.glimpse import Grid
-from nogs.model.classifier import Answer, ImageLike, Model, answer_of, share_of
+from nogs.model.answers import Answer, answer_of, share_of
+from nogs.model.classifier import ImageLike, Model
 from nogs.model.pictures import Picture
 from nogs.plus.network import TokenNetwork
 from nogs.plus.store import about_network, attributes_of, load_network
@@ -95,7 +96,8 @@ class Attributes(Mapping[str, Model]):
         said, places, _ = network.look(image, rows.to(device), torch.arange(number, device=device))
         out = Answers()
         for (name, model), shares, seen in zip(self.items(), said.exp().cpu().numpy(), places.tolist()):
-            answer = answer_of(model, shares[-1], seen=seen, confidence=shares.max(-1).tolist())
+            sure = shares.max(-1).tolist()
+            answer = answer_of(shares[-1], labels=model.labels, grid=self.grid, seen=seen, confidence=sure)
             out[name] = replace(answer, notes=picture.notes, picture=picture.pixels, grid=self.grid)
         return out
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from PIL import Image
 from nogs.attention import policy as policies
 from nogs.attention.looking import Looking
 from nogs.data.images import Fit
-from nogs.glimpse import Grid, cut, mask
+from nogs.glimpse import cut
+from nogs.model.answers import Answer, Location, answer_of, location_at
 from nogs.model.pictures import Picture, read_picture
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
@@ -24,54 +25,6 @@ from nogs.runtime.errors import InputError
 Policy = Literal["sample", "argmax"]
 """A location drawn by its probability, as in training and validation, or the most probable one."""
 ImageLike = str | Path | Image.Image | npt.NDArray[np.uint8]
-
-
-class Location(NamedTuple):
-    """Top-left pixel of a glimpse in the prepared image."""
-
-    row: int
-    column: int
-
-
-@dataclass(frozen=True, repr=False)
-class Answer:
-    """What the network says after the glimpses at `locations`, and how sure it was after each of them."""
-
-    label: str
-    probability: float
-    probabilities: Mapping[str, float]
-    locations: tuple[Location, ...]
-    confidence: tuple[float, ...]
-    pixels_read: float
-    """Share of the image's pixels inside a glimpse; overlaps count once."""
-    stopped_early: bool
-    notes: tuple[str, ...] = ()
-    picture: npt.NDArray[np.uint8] | None = field(default=None, compare=False)
-    """The prepared pixels, where the whole picture was given."""
-    grid: Grid | None = field(default=None, compare=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, without the pixels."""
-        said = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("picture", "grid")}
-        return {
-            **said,
-            "probabilities": dict(self.probabilities),
-            "locations": [list(location) for location in self.locations],
-            "confidence": list(self.confidence),
-            "notes": list(self.notes),
-        }
-
-    def __repr__(self) -> str:
-        glimpses = f"{len(self.locations)} glimpse{'' if len(self.locations) == 1 else 's'}"
-        return f"<Answer {self.label!r}, {self.probability:.1%}, {glimpses}, {self.pixels_read:.1%} of the pixels>"
-
-    def _repr_png_(self) -> bytes | None:
-        """In a notebook: the picture with its glimpses, and the answer below it."""
-        if self.picture is None or self.grid is None:
-            return None
-        from nogs.model.drawing import glimpses_sheet
-
-        return glimpses_sheet([self.picture], [self], grid=self.grid, names=[""])
 
 
 class Look:
@@ -240,8 +193,7 @@ class Model:
 
     def location(self, index: int) -> Location:
         """The pixel of a location's index on the grid."""
-        row, column = divmod(index, self.grid.shape[1])
-        return Location(self.grid.rows[row], self.grid.columns[column])
+        return location_at(index, self.grid)
 
     def choose(self, state: torch.Tensor, uniform: float | None = None) -> int:
         """Where to look next: the most probable index of the grid, or the one that `uniform` draws."""
@@ -275,39 +227,10 @@ class Model:
 def _answer(model: Model, looks: Sequence[Look]) -> Answer:
     """What the network says after some looks, their probabilities averaged."""
     return answer_of(
-        model,
         np.mean([model.belief(look.state) for look in looks], 0),
+        labels=model.labels,
+        grid=model.grid,
         seen=[index for look in looks for index in look.seen],
         confidence=[value for look in looks for value in look.confidence],
         stopped_early=any(look.finished and len(look.seen) < model.glimpses for look in looks),
     )
-
-
-def answer_of(
-    model: Model,
-    probabilities: npt.NDArray[np.float32],
-    *,
-    seen: Sequence[int],
-    confidence: Sequence[float],
-    stopped_early: bool = False,
-) -> Answer:
-    """The answer that these probabilities of a model's labels are, after glimpses at these indices of the grid."""
-    best = int(probabilities.argmax())
-    locations = tuple(model.location(index) for index in seen)
-    return Answer(
-        label=model.labels[best],
-        probability=float(probabilities[best]),
-        probabilities={name: float(p) for name, p in zip(model.labels, probabilities)},
-        locations=locations,
-        confidence=tuple(confidence),
-        pixels_read=share_of(locations, model.grid),
-        stopped_early=stopped_early,
-    )
-
-
-def share_of(locations: Sequence[Location], grid: Grid) -> float:
-    """Share of the image inside the glimpses at these locations."""
-    if not locations:
-        return 0.0
-    seen = mask(torch.tensor(locations), glimpse=grid.glimpse, height=grid.height, width=grid.width)
-    return seen.float().mean().item()

@@ -14,7 +14,7 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, read_sealed, write_text
 
 if TYPE_CHECKING:
-    from nogs.model.classifier import Answer
+    from nogs.model.answers import Answer
 
 __all__ = ["Asked", "pictures", "summary", "write_csv"]
 

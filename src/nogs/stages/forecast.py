@@ -9,12 +9,14 @@ import numpy as np
 
 from nogs.attention.cohort import Member
 from nogs.attention.methods import ON_POSTERIOR
-from nogs.data import read_catalogue
+from nogs.data import cache_folder, read_catalogue
+from nogs.data.cache import shortage
 from nogs.data.folder import Survey
 from nogs.data.task import LabelSpace, Task
 from nogs.recipes import Recipe
 from nogs.recipes.times import Expected
 from nogs.runtime.device import one_thread, pick_device
+from nogs.runtime.errors import InputError
 from nogs.runtime.progress import working
 from nogs.stages import estimates
 from nogs.stages.experiment import one_is_enough
@@ -32,6 +34,8 @@ def forecast(recipe: Recipe, seen: Survey, *, settings: Settings) -> list[Expect
     learning = [Member("ram", seed=seed) for method in settings.method if method not in ON_POSTERIOR for seed in seeds]
     plain = [method for method in settings.method if method in ON_POSTERIOR]
     found = read_catalogue(recipe.data, data=settings.data, cache=settings.cache)
+    if lacking := shortage(settings.cache or cache_folder(), images=0, size=found.how.size):
+        raise InputError(lacking)  # one picture is too large to be decoded; others may be in the cache
     decoding = estimates.decoding_seconds(found, workers=os.cpu_count() or 1)
     out: list[Expected | None] = [Expected("data", 0, decoding)]
 
