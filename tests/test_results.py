@@ -1,11 +1,13 @@
 """Tables of the README and the manual are made from `results/summary.json`; its numbers are in the files it names."""
 
 import json
+import math
 import re
 import statistics
 from pathlib import Path
 
 import pytest
+import scipy.stats
 
 import tables
 
@@ -71,7 +73,8 @@ def test_records_say_where_their_numbers_come_from():
 @pytest.mark.parametrize("source", sorted({one["source"] for one in RECORDS if "comparison" in one["source"]}))
 def test_records_of_a_comparison_are_its_means_and_differences(source):
     found = json.loads((ROOT / source).read_text())
-    here = {(one["method"], one["metric"]): one for one in RECORDS if one["source"] == source}
+    own = [one for one in RECORDS if one["source"] == source]
+    here = {(one["method"].removesuffix(", the paper's network"), one["metric"]): one for one in own}
     for method, scores in found["methods"].items():
         for name, metric in NAMES.items():
             for less, numbers in (("", scores["mean"]), (f", less {found['reference']}", scores["difference"])):
@@ -95,6 +98,30 @@ def test_records_of_single_attributes_are_those_of_their_files():
         (name,) = (name for name, metric in NAMES.items() if metric == record["metric"])
         times = 100 if record["metric"].endswith("(%)") else 1
         assert record["value"] == pytest.approx(times * scores["mean"][name][0], rel=1e-5)
+
+
+@pytest.mark.parametrize("task", ["digits", "celeba-hq", "cub"])
+def test_records_of_networks_on_a_posterior_are_means_over_them(task):
+    """Over seeds, and on CelebA-HQ over attributes; with Student's intervals, differences paired."""
+    networks = json.loads((ROOT / "results/plus/networks.json").read_text())[task]
+    by = {}
+    for one in networks:
+        by.setdefault(one["method"], {})[one["attribute"], one["seed"]] = one["test"]
+    own = [one for one in RECORDS if (one["source"], one["task"]) == ("results/plus/networks.json", task)]
+    assert own
+    for record in own:
+        metric, _, less = record["metric"].partition(", less ")
+        (name,) = (name for name, known in NAMES.items() if known == metric)
+        times = 100 if metric.endswith("(%)") else 1
+        numbers = [
+            times * (test[name] - (by[less][key][name] if less else 0)) for key, test in by[record["method"]].items()
+        ]
+        assert record["value"] == pytest.approx(statistics.mean(numbers), rel=1e-4, abs=1e-9)
+        if len(numbers) < 3:
+            continue
+        half = scipy.stats.t.ppf(0.975, len(numbers) - 1) * statistics.stdev(numbers) / math.sqrt(len(numbers))
+        ends = [record["value"] - half, record["value"] + half]
+        assert record["interval"] == pytest.approx(ends, rel=1e-3, abs=1e-4)
 
 
 def test_medians_of_celeba_hq_are_those_of_its_curves():
