@@ -64,5 +64,5 @@ RECIPE = Recipe(
         validate_every=125,
         save_every=2,
     ),
-    plus=PlusConfig(iterations=500, batch=64, candidates=3, core_rate=1e-3, learning_rate=2e-3, validate_every=50),
+    plus=PlusConfig(iterations=700, batch=64, candidates=4, core_rate=1e-3, learning_rate=2e-3, validate_every=100),
 )
