@@ -28,6 +28,10 @@ class Looking(nn.Module):
     def __len__(self) -> int:
         return 1
 
+    def enough(self, trajectories: int) -> int:
+        """How many of so many trajectories an image needs: one, of a network that draws nothing by itself."""
+        return trajectories if self.policy == "sample" else 1
+
     @property
     def grid(self) -> Grid:
         """Image size, glimpse size and allowed locations."""

@@ -206,10 +206,9 @@ class _Job:
         """Scores on validation and test images, and where it looked at the latter."""
         network.attribute = attribute
         cohort = Cohort(self.task, [member], glimpses=self.glimpses, batch=1, flip=False, device=self.device)
-        samples = self.trajectories if network.looks.sampled else 1
         found = {}
         for split in ("validation", "test"):
-            sampled = Evaluator(network, cohort, split, trajectories=samples, once=True)()
+            sampled = Evaluator(network, cohort, split, trajectories=network.enough(self.trajectories), once=True)()
             given = network.looks.head is None  # one order for all is then what is meant
             found[split] = summaries(sampled, sampled, self.task.grid, given=given)[0]
         locations = pixel_locations(sampled, self.task.grid, 0)

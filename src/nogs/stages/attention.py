@@ -147,7 +147,6 @@ def _tell(experiment: Experiment, folders: Sequence[Path]) -> None:
             continue
         path = folder / "best-accuracy.safetensors"
         network, about = load_network(path, device=experiment.device)
-        # of one that draws nothing by itself, one draw is enough
-        trajectories = experiment.recipe.attention.trajectories if network.policy == "sample" else 1
+        trajectories = network.enough(experiment.recipe.attention.trajectories)
         found = accuracy_by_glimpses(network, about, experiment.task, trajectories=trajectories)
         write_accuracy_by_glimpses(path, found)

@@ -28,11 +28,12 @@ def evaluate(
     """
     network, about = load_network(path, attribute=attribute, device=device)
     check(network, about, task, name=path)
+    trajectories = network.enough(trajectories)
     member = Member(about["method"], seed=about["seed"], attribute=about["attribute"])
     glimpses = network.architecture.glimpses
     cohort = Cohort(task, [member], glimpses=glimpses, batch=1, flip=False, device=device)
-    sampled = Evaluator(network, cohort, split, trajectories=trajectories)()
-    greedy = Evaluator(network, cohort, split, trajectories=1, greedy=True)()
+    sampled = Evaluator(network, cohort, split, trajectories=trajectories, once=True)()
+    greedy = Evaluator(network, cohort, split, trajectories=1, greedy=True, once=True)()
     known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
     found = {**known, "split": split, "trajectories": trajectories}
     found["scores"] = summaries(sampled, greedy, task.grid, given=about["method"] in GIVEN)[0]
