@@ -48,6 +48,7 @@ def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeyp
     assert recipe(small / "recipe.yaml") == recipe("digits")
 
     monkeypatch.setattr(Trainer, "__init__", None)  # nothing is left to train
+    monkeypatch.setattr("nogs.runtime.figures.Figure.draw", lambda self, renderer: None)  # once drawn is enough
     assert main(["demo"]) == 0
     captured = capsys.readouterr()
     assert captured.out.count("done before.") == 5

@@ -1,3 +1,4 @@
+import functools
 import math
 import time
 from dataclasses import replace
@@ -86,18 +87,22 @@ def _relative(p, log_q):
 
 
 @pytest.fixture(scope="module")
-def folders(task, tmp_path_factory):
-    """Folder of each kind's training, done once."""
-    torch.set_num_threads(1)
-    made = {"tokens": tmp_path_factory.mktemp("tokens"), "cnn": tmp_path_factory.mktemp("cnn")}
-    for config in (TOKENS, CNN):
-        trained(task, config, made[config.kind])
+def folder_of(task, tmp_path_factory):
+    """The folder of a kind's training, done once, when it is asked for."""
+
+    @functools.cache
+    def made(kind):
+        torch.set_num_threads(1)
+        folder = tmp_path_factory.mktemp(kind)
+        trained(task, TOKENS if kind == "tokens" else CNN, folder)
+        return folder
+
     return made
 
 
 @pytest.mark.parametrize("kind", ["tokens", "cnn"])
-def test_posterior_trained_for_seconds_is_the_exact_one(world, folders, kind):
-    posterior = load_posterior(folders[kind] / "posterior.safetensors")
+def test_posterior_trained_for_seconds_is_the_exact_one(world, folder_of, kind):
+    posterior = load_posterior(folder_of(kind) / "posterior.safetensors")
     assert gap(posterior, world) < 0.02
     images = torch.from_numpy(world.images)
     pixels = torch.tensor([worlds.P, worlds.A, worlds.H]).expand(len(images), -1, -1)
@@ -111,8 +116,8 @@ def test_attributes_are_learned_as_well_as_classes(world, tmp_path):
     assert gap(trained(world.task(kind="bernoulli"), config, tmp_path), world) < 0.06  # three variables
 
 
-def test_teachers_answers_alone_teach_the_posterior(world, task, folders, tmp_path):
-    teacher = folders["tokens"] / "posterior.safetensors"
+def test_teachers_answers_alone_teach_the_posterior(world, task, folder_of, tmp_path):
+    teacher = folder_of("tokens") / "posterior.safetensors"
     fields = {"iterations": 300, "teacher": str(teacher), "teacher_weight": 1.0, "temperature": "none"}
     student = trained(task, TOKENS.model_copy(update=fields), tmp_path)
     assert gap(student, world) < gap(load_posterior(teacher), world) + 0.02
@@ -396,13 +401,14 @@ def test_muon_takes_queries_keys_and_values_for_three_matrices():
     assert all(0.6 < value < 1.3 for part in turned for value in torch.linalg.svdvals(part))
 
 
-def test_training_can_start_from_another_posterior(task, folders):
-    source = str(folders["tokens"] / "posterior.safetensors")
-    trainer = Trainer(task, config=TOKENS.model_copy(update={"start": source}), glimpses=T, seed=1, device=CPU)
+def test_training_can_start_from_another_posterior(task, tmp_path):
+    trained(task, QUICK, tmp_path)
+    source = str(tmp_path / "posterior.safetensors")
+    trainer = Trainer(task, config=QUICK.model_copy(update={"start": source}), glimpses=T, seed=1, device=CPU)
     for name, value in load_posterior(source).network.state_dict().items():
         assert torch.equal(trainer.network.state_dict()[name], value)
-    wider = TOKENS.model_copy(update={"start": source, "width": 96})
-    with pytest.raises(InputError, match=r"its width is 48, not 96; set the same sizes"):
+    wider = QUICK.model_copy(update={"start": source, "width": 96})
+    with pytest.raises(InputError, match=r"its width is 16, not 96; set the same sizes"):
         Trainer(task, config=wider, glimpses=T, seed=1, device=CPU)
 
 
@@ -438,8 +444,8 @@ def test_training_in_bfloat16_uses_the_weights_as_they_are_now(task):
         assert torch.equal(found, fresh(seen, pixels, observed))
 
 
-def test_teacher_is_asked_about_each_query_with_its_own_glimpses(task, folders):
-    config = QUICK.model_copy(update={"teacher": str(folders["tokens"] / "posterior.safetensors"), "flip": False})
+def test_teacher_is_asked_about_each_query_with_its_own_glimpses(task, folder_of):
+    config = QUICK.model_copy(update={"teacher": str(folder_of("tokens") / "posterior.safetensors"), "flip": False})
     trainer = Trainer(task, config=config, glimpses=T, seed=0, device=CPU)
     rows = trainer.training[: trainer.batch]
     pixels = fixed_pixels(len(rows), glimpses=T, grid=task.grid, locations="grid", seed=0, purpose="ask", device=CPU)
@@ -451,8 +457,8 @@ def test_teacher_is_asked_about_each_query_with_its_own_glimpses(task, folders):
 
 
 @pytest.mark.parametrize("kind", ["tokens", "cnn"])
-def test_network_and_teacher_see_the_same_changed_images(task, folders, kind):
-    source = str(folders[kind] / "posterior.safetensors")
+def test_network_and_teacher_see_the_same_changed_images(task, folder_of, kind):
+    source = str(folder_of(kind) / "posterior.safetensors")
     fields = {"teacher": source, "augment": AugmentConfig(move=2, turn=30, colour=0.2)}
     trainer = Trainer(task, config=QUICK.model_copy(update=fields), glimpses=T, seed=0, device=CPU)
     rows, drawn = trainer.training[: trainer.batch], torch.arange(trainer.batch)

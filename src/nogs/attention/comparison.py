@@ -73,7 +73,9 @@ def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
         raise InputError(f"{run} holds no trained networks; make some with nogs train ... --out {run}.")
     out = []
     for path in found:
-        embedder = tensor_header(path.parent / "best-accuracy.safetensors")[0].get("architecture", {}).get("embedder")
+        weights = path.parent / "best-accuracy.safetensors"
+        with described(weights, "a network of nogs train"):
+            embedder = tensor_header(weights)[0].get("architecture", {}).get("embedder")
         metrics = read_metrics(path.parent)
         if not metrics:
             raise InputError(

@@ -102,6 +102,6 @@ def figure(tables: dict[str, list[Row]], *, title: str) -> Figure:
             axis.plot([row["glimpses"] for row in table], [row[name] for row in table], "o-", ms=3, label=label)
         axis.set(xlabel="glimpses", title=words)
         axis.grid(alpha=0.3)
-    axes[0].legend(fontsize="small")
+    axes[0].legend(loc="best", fontsize="small")
     drawn.suptitle(title)
     return drawn

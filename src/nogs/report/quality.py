@@ -55,7 +55,7 @@ def effective_figure(sizes: Mapping[str, Sequence[tuple[int, float | None]]]) ->
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:,.3g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.legend(frameon=False, fontsize=8.5)
+    axes.legend(loc="best", frameon=False, fontsize=8.5)
     return figure
 
 
@@ -101,7 +101,7 @@ def policy_figure(entropies: Mapping[str, Sequence[Sequence[float]]], *, locatio
     _by_glimpses(axes, "entropy of the policy (nats)", label="glimpse")
     axes.set_ylim(-0.05 * most, 1.08 * most)
     axes.set_xticks(range(1, max(len(rows[0]) for rows in entropies.values()) + 1))
-    axes.legend(frameon=False, fontsize=8.5)
+    axes.legend(loc="best", frameon=False, fontsize=8.5)
     return figure
 
 
@@ -131,7 +131,7 @@ def pixels_figure(
         axes.text(0.99, 100 * level, name, transform=across, fontsize=8, ha="right", va="bottom")
     axes.set(xlabel="pixels seen (%)", ylabel="accuracy (%)")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=8.5)
+    axes.legend(loc="best", frameon=False, fontsize=8.5)
     return figure
 
 
@@ -155,7 +155,7 @@ def stopping_figure(curves: Mapping[str, Mapping[str, Any]], *, columns: int = 2
                 right.annotate(f"{one['stop_at']:g}", (x, y), (4, -10), textcoords="offset points", fontsize=7.5)
     _by_glimpses(left, "accuracy (%)")
     _by_glimpses(right, "accuracy (%)" if columns == 1 else "", label="mean glimpses, stopped when sure")
-    left.legend(frameon=False, fontsize=8.5)
+    left.legend(loc="best", frameon=False, fontsize=8.5)
     return figure
 
 
