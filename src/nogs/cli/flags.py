@@ -65,7 +65,8 @@ def parse_with_recipe(
             about += "pictures; put it before --help to see its own flags."
             _tyro(args_type, argv, prog=f"{prog} RECIPE", description=f"{description}\n\n{about}")
         raise InputError(
-            f"{prog} needs a recipe as its first argument: digits, celeba-hq, cub, folder or a .yaml file."
+            f"{prog} needs a recipe as its first argument: digits, celeba-hq, cub, folder, a .yaml file or a folder of "
+            "pictures."
         )
     from nogs.recipes import names, recipe, validated  # after the quick answers: brings torch
     from nogs.recipes.folder import CHOSEN
@@ -77,7 +78,7 @@ def parse_with_recipe(
         out = Path(word) if begun else Path("runs") / Path(word).resolve().name
         name = str(Path(word) / "recipe.yaml") if begun else "folder"
         argv += [] if begun else ["--data", word]
-    base = recipe(name)
+    base = recipe(name, other=", or a folder of pictures")
     prog = f"{prog} {word}"
     _check_names(argv, args_type, type(base), prog)
 
