@@ -100,15 +100,15 @@ def parse_with_recipe(
         named = data.resolve().name if name == "folder" and data is not None else base.name
         args = args.model_copy(update={"out": out or Path("runs") / named})
     if base.data.kind == "folder":
+        data, out = (getattr(args, name, None) for name in ("data", "out"))
+        if data is not None and out is not None and data.resolve() == out.resolve():
+            raise InputError(f"--out is the folder of the pictures, {data}; name another, such as {data / 'run'}.")
         fields = _given(name, argv, both["recipe"])
         chosen, lines = _for_folder(base, name, args, fields, choose=choose)
         both = read(chosen) if chosen != base else both
         for line in lines:
             tell(line)
     found = validated(both["recipe"], source=f"Recipe {base.name!r} with these flags", spell=_flag)
-    data, out = (getattr(args, name, None) for name in ("data", "out"))
-    if found.data.kind == "folder" and data is not None and out is not None and data.resolve() == out.resolve():
-        raise InputError(f"--out is the folder of the pictures, {data}; name another, such as {data / 'run'}.")
     return args, found
 
 
