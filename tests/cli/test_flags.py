@@ -153,10 +153,14 @@ def test_help_without_recipe_says_how_to_see_its_flags(capsys):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ((), "nogs do needs a recipe as its first argument: digits, celeba-hq, cub, folder or a .yaml file."),
         (
-            ("--out", "o"),
-            "nogs do needs a recipe as its first argument: digits, celeba-hq, cub, folder or a .yaml file.",
+            (),
+            "nogs do needs a recipe as its first argument: digits, celeba-hq, cub, folder, a .yaml file or a folder",
+        ),
+        (("--out", "o"), "nogs do needs a recipe as its first argument: digits, celeba-hq, cub, folder, a .yaml file"),
+        (
+            ("picturs",),
+            "or folder, or a .yaml file, or a folder of pictures.",
         ),
         (("digts",), "There is no recipe 'digts' (did you mean 'digits'?); choose"),
         (("digits",), "nogs do digits needs --out; see nogs do digits --help."),

@@ -3,10 +3,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import nogs
 from nogs.cli import main
@@ -100,6 +101,18 @@ def test_captions_have_other_letters_and_the_folder(place, capsys, tmp_path, mon
     Image.fromarray(images(1)[0].numpy()).save(tmp_path / "fish ü" / "0.png")
     ask(place, capsys, tmp_path / "fish ü" / "0.png", "--picture", tmp_path / "sheet.png")
     assert "fish ü/0.png" in said
+
+
+def test_what_is_said_of_a_long_name_fits_below_its_tile(monkeypatch):
+    from nogs.model import drawing
+
+    tiles = []
+    monkeypatch.setattr(drawing, "_sheet", lambda given, **_: tiles.extend(given))
+    answer = SimpleNamespace(label="017.Cardinal", probability=0.609, locations=((0, 0),) * 5, pixels_read=0.27)
+    drawing.glimpses_sheet([np.zeros(1)], [answer], grid=None, names=["bird.jpg"])
+    draw, said = ImageDraw.Draw(Image.new("RGB", (1, 1))), tiles[0][2][1]
+    assert said == "017.Cardinal (60.9%), 27.0% of the pixels"
+    assert drawing._short(draw, said, drawing._font(), drawing._TILE) == said
 
 
 def test_all_that_are_no_pictures_are_named_after_the_answers(place, capsys):

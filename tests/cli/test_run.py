@@ -112,6 +112,21 @@ def test_no_time_is_no_time(pictures, capsys):
     refused(argv, "--minutes must be more than 0, but is 0.", capsys)
 
 
+@pytest.mark.parametrize(
+    ("out", "sentence"),
+    [
+        ("taken", "Cannot write into taken: taken is a file; choose another folder."),
+        ("pictures", "--out is the folder of"),
+    ],
+)
+def test_folder_that_can_not_be_written_is_refused_before_time_is_measured(
+    pictures, capsys, monkeypatch, out, sentence
+):
+    monkeypatch.setattr("nogs.stages.forecast.forecast", lambda *_, **__: pytest.fail("measured"))
+    Path("taken").touch()
+    refused(["run", "pictures", "--out", out, "--minutes", "1"], sentence, capsys)
+
+
 def test_flags_decide_what_is_chosen_after_them(pictures, capsys):
     argv = ["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", "--no-estimate"]
     assert main([*argv, "--data.image-size", "20", "--glimpses=3"]) == 0

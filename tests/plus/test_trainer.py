@@ -15,6 +15,7 @@ from nogs.plus.network import TokenNetwork
 from nogs.plus.store import load_network
 from nogs.plus.training import train
 from nogs.runtime.errors import InputError
+from nogs.stages.evaluation import evaluate
 from nogs.supervision import fixed as fixed_module
 from nogs.supervision.fixed import fixed_order
 from small_posteriors import SMALL, images_of, saved, untrained
@@ -102,6 +103,10 @@ def test_what_does_not_beat_the_fixed_order_is_not_kept(task, tmp_path, monkeypa
     fixed, _ = load_network(plain / "best-accuracy.safetensors")
     assert about["iteration"] == 0
     assert network.looks.head is None
+    judged, _, _ = evaluate(
+        folder / "best-accuracy.safetensors", task, split="test", trajectories=1, device=torch.device("cpu")
+    )
+    assert judged["scores"]["warning"] is None  # it is kept on purpose, and no collapsed policy
     for name, value in fixed.state_dict().items():
         assert torch.equal(value, network.state_dict()[name]), name
 

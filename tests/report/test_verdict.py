@@ -110,6 +110,16 @@ def test_difference_that_chance_may_make_is_called_that():
     assert verdict(run(network("ram", 0.60), network("ps-nogs", 0.62), tests=100_000)).advice == ""
 
 
+def test_few_test_pictures_are_said_where_no_sequences_were_taught():
+    # a new user's birds: 72 test pictures, and nothing learned from sequences
+    networks = network("ram", 0.74, whole=0.71), network("centre-out", 0.71), network("random", 0.54)
+    found = verdict(run(*networks, tests=72))
+    assert found.advice == "With 72 test pictures, differences of less than 15 points may be chance."
+    assert verdict(run(networks[0], networks[2], tests=60)).advice.startswith("With 60")  # the whole image is near
+    assert verdict(run(network("ram", 0.74), networks[2], tests=72)).advice == ""
+    assert verdict(run(*networks, tests=100_000)).advice == ""
+
+
 def test_race_is_told_where_the_test_scores_support_it():
     ram = network("ram", 0.5, curve=(0.2, 0.4, 0.6))
     (race,) = verdict(run(ram, network("ps-nogs", 0.6, curve=(0.5, 0.7, 0.8)))).races

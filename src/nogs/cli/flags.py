@@ -65,7 +65,8 @@ def parse_with_recipe(
             about += "pictures; put it before --help to see its own flags."
             _tyro(args_type, argv, prog=f"{prog} RECIPE", description=f"{description}\n\n{about}")
         raise InputError(
-            f"{prog} needs a recipe as its first argument: digits, celeba-hq, cub, folder or a .yaml file."
+            f"{prog} needs a recipe as its first argument: digits, celeba-hq, cub, folder, a .yaml file or a folder of "
+            "pictures."
         )
     from nogs.recipes import names, recipe, validated  # after the quick answers: brings torch
     from nogs.recipes.folder import CHOSEN
@@ -77,7 +78,7 @@ def parse_with_recipe(
         out = Path(word) if begun else Path("runs") / Path(word).resolve().name
         name = str(Path(word) / "recipe.yaml") if begun else "folder"
         argv += [] if begun else ["--data", word]
-    base = recipe(name)
+    base = recipe(name, other=", or a folder of pictures")
     prog = f"{prog} {word}"
     _check_names(argv, args_type, type(base), prog)
 
@@ -99,15 +100,15 @@ def parse_with_recipe(
         named = data.resolve().name if name == "folder" and data is not None else base.name
         args = args.model_copy(update={"out": out or Path("runs") / named})
     if base.data.kind == "folder":
+        data, out = (getattr(args, name, None) for name in ("data", "out"))
+        if data is not None and out is not None and data.resolve() == out.resolve():
+            raise InputError(f"--out is the folder of the pictures, {data}; name another, such as {data / 'run'}.")
         fields = _given(name, argv, both["recipe"])
         chosen, lines = _for_folder(base, name, args, fields, choose=choose)
         both = read(chosen) if chosen != base else both
         for line in lines:
             tell(line)
     found = validated(both["recipe"], source=f"Recipe {base.name!r} with these flags", spell=_flag)
-    data, out = (getattr(args, name, None) for name in ("data", "out"))
-    if found.data.kind == "folder" and data is not None and out is not None and data.resolve() == out.resolve():
-        raise InputError(f"--out is the folder of the pictures, {data}; name another, such as {data / 'run'}.")
     return args, found
 
 

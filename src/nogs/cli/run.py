@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -70,8 +72,17 @@ def _choose(args: RunArgs, base: Recipe, given: Mapping[str, Any]) -> tuple[Reci
         raise InputError(f"--minutes must be more than 0, but is {args.minutes:g}.")
     assert args.data is not None
     measured = args.estimate or args.minutes is not None
+    _check_writable(args.folder)  # before anything takes time
     ask = partial(forecast, settings=args.settings()) if measured else None
     found, lines = choose(base, args.data, given, device=args.device, forecast=ask, minutes=args.minutes)
     if measured and "ps-nogs" in args.method:
         lines.append("The time of the bank and the sequences, for ps-nogs, is said when they begin.")
     return found, lines
+
+
+def _check_writable(folder: Path) -> None:
+    """Refuse a folder that can't be made or written; nothing is written yet."""
+    there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        why = "is read-only" if there.is_dir() else "is a file"
+        raise InputError(f"Cannot write into {folder}: {there} {why}; choose another folder.")

@@ -41,8 +41,7 @@ def glimpses_sheet(
     """PNG: each image `[H, W, 3]` with numbered boxes in the order of the glimpses, and the answer below it."""
     tiles = []
     for image, answer, name in zip(images, answers, names):
-        glimpses = f"{len(answer.locations)} glimpse{'s' if len(answer.locations) != 1 else ''}"
-        said = f"{answer.label} ({answer.probability:.1%}), {glimpses}, {answer.pixels_read:.1%} of the pixels"
+        said = f"{answer.label} ({answer.probability:.1%}), {answer.pixels_read:.1%} of the pixels"
         tiles.append((image, answer.locations, (name or answer.label, said)))
     return _sheet(tiles, grid=grid, width=_TILE, columns=_COLUMNS)
 

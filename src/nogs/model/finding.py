@@ -70,6 +70,8 @@ def _of_run(run: Path, network: str | None, attribute: str | None, best: Best) -
     about = {name: about_network(paths[name]) for name in names}
     attributes = sorted({str(about[name].get("attribute")) for name in names})
     if attribute is not None:
+        if attributes == ["None"]:
+            raise InputError(f"The networks of {run} are for one label, not for attributes; leave {attribute!r} out.")
         names = [name for name in names if about[name].get("attribute") == attribute]
         if not names:
             raise InputError(f"{run} has no network for {attribute!r}; it has some for {', '.join(attributes)}.")

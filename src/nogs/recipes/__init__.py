@@ -30,15 +30,15 @@ def names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-def recipe(name_or_path: str | Path) -> Recipe:
-    """A built-in recipe by its name, or one from a YAML file."""
+def recipe(name_or_path: str | Path, *, other: str = "") -> Recipe:
+    """A built-in recipe by its name, or one from a YAML file; `other` is what the caller takes too."""
     name = str(name_or_path)
     if name in _MODULES:
         return _built_in(name)
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         return _from_file(path)
-    raise InputError(f"There is no recipe {name!r}{_closest(name)}; choose {_choices()}, or a .yaml file.")
+    raise InputError(f"There is no recipe {name!r}{_closest(name)}; choose {_choices()}, or a .yaml file{other}.")
 
 
 def _built_in(name: str) -> Recipe:

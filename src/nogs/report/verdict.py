@@ -54,7 +54,8 @@ def verdict(run: Run) -> Verdict | None:
     leader = max(taught, key=lambda row: row.accuracy, default=None)
     rivals = [row for row in rows if leader is not None and row not in taught and row.method != WHOLE]
     rivals = [row for row in rivals if row.method != _PLUS]
-    parts = [_kept(run), "" if leader is None else _advice(run, leader, rivals)]
+    others = [row for row in rows if row is not best]
+    parts = [_kept(run), _chance(run, best, others) if leader is None else _advice(run, leader, rivals)]
     advice = " ".join(part for part in parts if part)
     return Verdict(_sentence(run, best, rows), advice, tuple(_races(run)), tuple(rows), best.method)
 
@@ -80,13 +81,24 @@ def _kept(run: Run) -> str:
     return f"{title(_PLUS)} found no better way to look than one fixed order{of}, and keeps that order."
 
 
+def _chance(run: Run, best: Result, others: Sequence[Result]) -> str:
+    """How much chance may do on few test pictures, where something scores nearly the same as the best network."""
+    tests = _tests(run)
+    margin = _margin(best, tests)
+    if tests is None or tests >= _MANY_TESTS or not any(abs(row.accuracy - best.accuracy) < margin for row in others):
+        return ""
+    return f"With {tests:,} test pictures, differences of less than {100 * margin:.0f} points may be chance."
+
+
+def _margin(row: Result, tests: int | None) -> float:
+    """By how much two accuracies may differ by chance (two standard errors), on so many test images."""
+    return 2 * sqrt(2 * row.accuracy * (1 - row.accuracy) / tests / max(1, row.networks)) if tests else 0.0
+
+
 def _advice(run: Run, taught: Result, rivals: Sequence[Result]) -> str:
     """Whether the sequences helped beyond what chance may do on so many test images; and if not, what to try."""
     tests = _tests(run)
-    margin = 0.0
-    if tests:
-        spread = taught.accuracy * (1 - taught.accuracy) / tests
-        margin = 2 * sqrt(2 * spread / max(1, taught.networks))
+    margin = _margin(taught, tests)
     below = [row for row in rivals if row.accuracy >= taught.accuracy]
     close = [row for row in rivals if taught.accuracy > row.accuracy > taught.accuracy - margin]
     who = title(taught.method)

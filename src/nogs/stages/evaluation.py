@@ -14,6 +14,7 @@ from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
 from nogs.attention.methods import GIVEN
 from nogs.data.task import Task
 from nogs.model.stopping import accuracy_by_glimpses, check
+from nogs.plus.network import TokenNetwork
 from nogs.plus.store import load_network
 
 __all__ = ["evaluate"]
@@ -36,6 +37,7 @@ def evaluate(
     greedy = Evaluator(network, cohort, split, trajectories=1, greedy=True, once=True)()
     known = {name: about[name] for name in ("task", "labels", "method", "attribute", "seed", "best", "iteration")}
     found = {**known, "split": split, "trajectories": trajectories}
-    found["scores"] = summaries(sampled, greedy, task.grid, given=about["method"] in GIVEN)[0]
+    fixed = isinstance(network, TokenNetwork) and network.looks.head is None  # PS-NOGS+ may keep the fixed order
+    found["scores"] = summaries(sampled, greedy, task.grid, given=fixed or about["method"] in GIVEN)[0]
     by_glimpses = accuracy_by_glimpses(network, about, task, split=split, trajectories=trajectories)
     return found, pixel_locations(sampled, task.grid, 0), by_glimpses
