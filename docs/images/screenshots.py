@@ -15,12 +15,12 @@ HERE = Path(__file__).parent
 
 
 def main(page_file: Path) -> None:
-    """Open the page in chromium, step to the third glimpse of an image, and take both pictures."""
+    """Open the page in chromium and take both pictures."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for name, width, height, scheme, top in (
-            ("report", 1200, 900, "light", "#gallery"),
+            ("report", 1200, 900, "light", "body"),
             ("report-phone", 390, 844, "dark", ".viewer"),
         ):
             page = browser.new_context(
@@ -31,14 +31,7 @@ def main(page_file: Path) -> None:
             ).new_page()
             page.goto(page_file.resolve().as_uri())
             page.wait_for_selector(".viewer[data-at]")
-            page.click(".thumbs button >> nth=3")
-            page.focus(".viewer")
-            for _ in range(2):
-                page.keyboard.press("ArrowRight")
-            if name == "report-phone":
-                page.click(".lookers button:last-child")
             page.evaluate("(top) => document.querySelector(top).scrollIntoView({behavior: 'instant'})", top)
-            page.evaluate("document.activeElement.blur()")
             page.wait_for_timeout(300)
             page.screenshot(path=HERE / f"{name}.png")
         browser.close()

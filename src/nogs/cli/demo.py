@@ -26,7 +26,7 @@ def demo(argv: list[str]) -> None:
         prog="nogs demo",
         description="The whole method on the embedded task, handwritten digits among clutter: a posterior, a bank of "
         "images, near-optimal glimpse sequences, hard-attention networks with them (PS-NOGS) and without (RAM), one "
-        "that stands on the posterior (PS-NOGS+), plain ways to look, and a report. About five minutes on two CPU "
+        "that stands on the posterior (PS-NOGS+), plain ways to look, and a report. About four minutes on two CPU "
         f"cores; the same as nogs run digits --device cpu --method {' '.join(METHODS)}.",
     )
     from nogs.recipes import recipe
