@@ -28,7 +28,7 @@ demo: $(VENV)/.dev ## the whole method on the embedded task, from nothing to a r
 test: check ## all checks, then all tests
 	@$(BIN)/pytest -q -n $(WORKERS) --maxprocesses 8
 
-check: $(VENV)/.dev ## ruff, mypy and the order of the floors
+check: $(VENV)/.dev ## ruff, mypy and the order of the packages
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

@@ -27,6 +27,12 @@ def no_download(monkeypatch):
     monkeypatch.setattr("nogs.posterior.imagenet.reachable", lambda *_, **__: False)
 
 
+@pytest.fixture(autouse=True)
+def every_state_is_copied(monkeypatch):
+    """An interrupted training goes on from its last validation, also where a copy of its state takes long."""
+    monkeypatch.setattr("nogs.runtime.training._PAUSE", 0)
+
+
 def _blank_figures():
     """Figures are made and saved, but blank: to draw them is half of a short run's time, and tested in tests/report."""
     with pytest.MonkeyPatch.context() as patch:

@@ -41,7 +41,7 @@ from nogs.sequences import load as load_sequences
 from nogs.stages.ledger import Ledger
 from nogs.stages.settings import LOCAL, Settings, remembered
 from nogs.supervision.heuristic import Heuristic, load_heuristic, save_heuristic
-from nogs.whole import WholeConfig, train_whole, whole_accuracy
+from nogs.whole import WholeConfig, train_whole, whole_scores
 from nogs.whole.evaluation import FOLDER
 
 CPU = torch.device("cpu")
@@ -137,7 +137,7 @@ class World:
             for step in (2, 4):
                 metrics.log(step, loss=1 / step)
         self.posterior_trainer.iteration, self.posterior_trainer.logged = 4, metrics.digest
-        self.posterior_trainer.save(self.states / "posterior.safetensors")
+        self.posterior_trainer.snapshot().write(self.states / "posterior.safetensors")
         self.attention_trainer.save(self.states / "attention.safetensors")
         done = Done(self.states / "generator.safetensors", first="autoencoder", mark="x")
         done.kept["work"], done._next = {"network.weight": torch.ones(3)}, 0.0
@@ -186,7 +186,7 @@ class World:
 
     def read_whole(self):
         self.train_whole()  # which is done
-        return whole_accuracy(self.run, None)
+        return whole_scores(self.run, None)
 
     def read_packed(self):
         model = nogs.load(self.packed)

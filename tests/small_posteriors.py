@@ -25,11 +25,11 @@ def untrained(task, *, glimpses=3, seed=0):
     return NetworkPosterior(network.eval(), architecture, inverse_temperature=scale, precision="float32")
 
 
-def network(task, *, learned=True, sampled=False, variables=(0,), seed=0):
+def network(task, *, learned=True, sampled=False, variables=(0,), shared=False, seed=0):
     """A network whose head says something, though nothing was learned."""
     posterior = untrained(task, seed=seed)
     generator = torch.Generator().manual_seed(seed)
-    table = 0.2 * torch.rand(len(variables), 3, len(task.grid), generator=generator)
+    table = 0.2 * torch.rand(1 if shared else len(variables), 3, len(task.grid), generator=generator)
     looks = Looks(posterior.network, table, learned=learned, sampled=sampled)
     if looks.head is not None:
         with torch.no_grad():

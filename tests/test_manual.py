@@ -23,7 +23,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 FILES = (".csv", ".html", ".json", ".jsonl", ".md", ".npy", ".safetensors", ".yaml", ".zip")
 SHOWN = {
     "digits": (5, "ps-nogs test accuracy"),
-    "gaze": (1, "all are right"),
+    "gaze": (1, "all are valid"),
     "own-pictures": (2, "one fixed order"),
     "plug-in": (1, "images by Corners"),
     "ray-cluster": (0, "the same bytes"),
@@ -89,11 +89,11 @@ def test_table_of_flags_is_what_help_says():
     commands = importlib.import_module("commands")
     usage, about, boxes = commands.parsed(commands.help_of("sequences", "import", "--help-all"))
     assert usage == "nogs sequences import [-h] [OPTIONS] SOURCE"
-    assert about.startswith("Bring in glimpse sequences")
+    assert about.startswith("Import glimpse sequences")
     assert [flag for flag, _ in boxes["positional arguments"]] == ["SOURCE"]
     flags = dict(boxes["options"])
     assert flags["--step STR"].endswith("with the glimpse's number, from 0 or from 1. (default: step)")
-    assert "| `--length INT` | Table: glimpses of each image" in commands.table(boxes["options"])
+    assert "| `--length INT` | Table: number of glimpses per image" in commands.table(boxes["options"])
 
 
 @needs_mkdocs

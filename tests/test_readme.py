@@ -18,6 +18,7 @@ import huggingface_hub
 import pytest
 import torch
 
+import measure
 import miniature
 from nogs.cli import COMMANDS, main
 from nogs.data import load_task
@@ -248,6 +249,17 @@ def test_every_command_and_flag_that_is_named_exists(page):
             continue  # another program's, or none
         for flag in re.findall(r"(?<!\S)--[a-z][a-z.-]*", snippet):
             assert any(takes(command, flag) for command in able), f"{flag} in {snippet!r}"
+
+
+@pytest.mark.parametrize("name", measure.JOBS)
+def test_every_command_of_a_measurement_exists(name):
+    for line in measure.JOBS[name].lines(Path("DATA"), Path("WORK")):
+        program, *words = line.split()
+        flags = [word for word in words if word.startswith("--")]
+        if program == "nogs":
+            assert all(takes(command_of(words), flag) for flag in flags), line
+        else:
+            assert all(f'"{flag}"' in (ROOT / words[0]).read_text() for flag in flags), line
 
 
 def test_the_table_of_commands_is_that_of_the_help():

@@ -5,8 +5,8 @@ import nogs
 model = nogs.load("runs/demo")
 answer = model.classify("photo.jpg")
 
-`recipe` and `run` train one. `Task` is labelled images in memory; a class with the methods of `Posterior`,
-`Completion`, `Generator`, `LocationSearch` or `Executor` takes the place of the package's own.
+`recipe` and `run` train a network. `Task` holds labelled images in memory. A class with the methods of `Posterior`,
+`Completion`, `Generator`, `LocationSearch` or `Executor` can replace the package's own.
 """
 
 from nogs.runtime.lazy import imported
@@ -31,4 +31,4 @@ _HOMES = {
 }
 
 __all__ = ["__version__", *_HOMES]
-__getattr__ = imported(__name__, _HOMES)  # every floor imports this package
+__getattr__, __dir__ = imported(__name__, _HOMES)  # lazy: every subpackage imports this module

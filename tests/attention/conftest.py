@@ -4,7 +4,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
-    """The networks here are so small that threads cost more than they bring."""
+    """The networks here are so small that threads cost more than they gain."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

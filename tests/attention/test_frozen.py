@@ -1,4 +1,4 @@
-"""Pretrained networks: the VGG embedder, the table of embeddings, and location networks that stand on frozen ones."""
+"""Pretrained networks: the VGG embedder, the table of embeddings, and location networks on frozen ones."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ def trainer(cache, task, config=CONFIG):
 
 
 def whole(made, m):
-    """Network m as one that has all its parts, to look at images by itself."""
+    """Network m with all its parts, as a network of its own."""
     out = Networks(made.networks.architecture)
     trunk = made.frozen.networks[made.frozen.numbers[m]].state_dict()
     below = {name: value for name, value in trunk.items() if not name.startswith("policy_parameters")}

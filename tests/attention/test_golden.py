@@ -1,4 +1,4 @@
-"""A short run whose losses are known: a change that moves them changes what the networks learn, and must be meant."""
+"""A short run with known losses: a change that moves them changes what the networks learn, and must be intended."""
 
 import pytest
 import torch

@@ -124,7 +124,7 @@ def test_each_loss_reaches_its_own_parameters_and_no_others():
 
 @pytest.fixture
 def tiny():
-    """A network on 2 x 2 locations with two glimpses: all 16 sequences can be tried. Every image is the same."""
+    """A network on 2 x 2 locations with two glimpses, where all 16 sequences can be tried. All images are the same."""
     grid = Grid.even(image=16, glimpse=8, count=2)
     networks = Networks(Architecture(grid, glimpses=2, labels=2, hidden=6, embedding=8, location_hidden=5), seeds=[4])
     with (

@@ -105,7 +105,7 @@ def test_forced_rows_are_taken_and_only_they(drawn):
 
 
 def test_a_policy_of_nan_still_names_a_location_of_the_grid():
-    """A network that failed must not take its neighbours down with an index out of range."""
+    """A failed network must not crash the others with an index out of range."""
     logits = torch.full((1, 5, 36), torch.nan)
     for uniform in (None, torch.rand(1, 5)):
         location, _ = choose(logits, uniform)

@@ -113,9 +113,12 @@ class Stopped(Exception):
     """Stands for a crash."""
 
 
-@pytest.mark.parametrize(("step", "schedule"), [(2, "constant"), (8, "constant"), (13, "constant"), (11, "cosine")])
-def test_stopped_pretraining_goes_on_to_the_same_network(tmp_path, monkeypatch, capsys, step, schedule):
-    fields = {"pretrain_schedule": schedule}
+@pytest.mark.parametrize(
+    ("step", "schedule", "average"),
+    [(2, "constant", 0), (8, "constant", 0), (13, "constant", 0), (11, "cosine", 0), (13, "constant", 0.8)],
+)
+def test_stopped_pretraining_goes_on_to_the_same_network(tmp_path, monkeypatch, capsys, step, schedule, average):
+    fields = {"pretrain_schedule": schedule, "pretrain_average": average}
     whole = run(tmp_path / "whole", **fields).networks[0].state_dict()
     original, count = Pretrainer.step, []
 
@@ -244,6 +247,38 @@ def test_changed_images_are_learned_from_and_repeat():
             made.step()
     assert torch.equal(once.loss, again.loss)
     assert not torch.equal(once.loss, plain.loss)
+
+
+def test_smoothed_labels_are_what_is_learned():
+    task = toy_task()
+    plain, smooth = (trainer(task, pretrain_smoothing=share, flip=False) for share in (0.0, 0.3))
+    for made in (plain, smooth):
+        made.cohort.start_epoch(0)
+        batch = made.cohort.draw(torch.tensor(0))
+        logits = made.networks.follow(made.cohort.images, batch.rows, made.draw(batch.uniforms))[0].detach()
+        made.step()
+    spread = -logits.log_softmax(-1).mean(-1).mean()  # towards all labels alike
+    assert smooth.loss.item() == pytest.approx(0.7 * plain.loss.item() + 0.3 * spread.item(), rel=1e-5)
+
+
+def test_average_of_the_weights_is_what_is_validated_and_kept():
+    made = trainer(toy_task(), pretrain_average=0.6)
+    made.metrics = SimpleNamespace(log=lambda *args, **numbers: seen.update(numbers), digest=None)
+    made.cohort.start_epoch(0)
+    seen: dict[str, float] = {}
+    expected = {name: p.detach().clone() for name, p in made.learned.items()}
+    for n in range(20):
+        made.step()
+        decay = min(n / (n + 10), 0.6)
+        for name, p in made.learned.items():
+            expected[name] = decay * expected[name] + (1 - decay) * p.detach()
+    last = {name: p.detach().clone() for name, p in made.learned.items()}
+    made.log(made.metrics, 1)
+    for name, value in expected.items():
+        torch.testing.assert_close(made.best[name], value, rtol=1e-4, atol=1e-6)
+        assert torch.equal(made.learned[name], last[name])  # training goes on from the weights
+    made.networks.load_state_dict(made.best)
+    assert made.validate()[1] == pytest.approx(seen["validation_nll"])
 
 
 def test_dropout_changes_training_and_repeats():

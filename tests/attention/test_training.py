@@ -47,7 +47,7 @@ def products(folders):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What a run that was never stopped leaves."""
+    """The result of a run that was never stopped."""
     return products(run(tmp_path_factory.mktemp("whole")))
 
 
@@ -125,7 +125,7 @@ def test_run_stopped_outside_of_a_step_goes_on_to_the_same_result(whole, tmp_pat
 
 
 def test_killed_run_goes_on_to_the_same_result(whole, tmp_path):
-    """SIGKILL at a random moment of the training, which is slowed down so that there is a choice of moments."""
+    """SIGKILL at a random moment of the training, which is slowed down to allow many moments."""
     script = (
         "import sys, time, torch; from pathlib import Path; sys.path[:0] = sys.argv[2:]; "
         "torch.set_num_threads(int(sys.argv[1])); import test_training as t; step = t.Trainer.step; "
@@ -309,7 +309,7 @@ def test_training_is_adam_on_the_total_loss():
 
 
 def first_step(**fields):
-    """How far each number moves in the first iteration, and the size of its gradient."""
+    """The change of each parameter in the first iteration, and the size of its gradient."""
     task = toy_task()
     config = AttentionConfig(batch=8, learning_rate=1e-3, **fields)
     trainer = Trainer(task, members(task), config=config, glimpses=3, device=CPU)

@@ -1,4 +1,4 @@
-"""The function that trains on a CPU against the same looks step by step, whose gradients autograd finds."""
+"""The function that trains on a CPU against the same glimpses step by step with autograd's gradients."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ FIELDS = ("log_probabilities", "baselines", "logits")
 
 
 def networks_of(architecture, *, number=1):
-    """Networks whose policies are far from uniform, so that a wrong draw shows."""
+    """Networks whose policies are far from uniform, so that a wrong draw is noticed."""
     networks = Networks(architecture, seeds=range(number))
     with torch.no_grad():
         for parameter in networks.policy_parameters.values():

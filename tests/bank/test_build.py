@@ -85,7 +85,7 @@ def test_near_duplicates_are_replaced_by_other_images(task, tmp_path):
 
 
 def test_a_bank_of_training_images_says_which_one_each_image_shows(task, tmp_path, monkeypatch):
-    """Some changed copies are left out as near-duplicates of held-out images, and some sources don't train anything."""
+    """Some copies are left out as near-duplicates of held-out images, and some sources train nothing."""
     from nogs.bank.generators import make_generator
 
     monkeypatch.setattr("nogs.bank.generators.pictures.COLOUR", 0.02)
@@ -202,7 +202,7 @@ def test_seconds_of_a_bank_are_those_of_its_generator_too(task, tmp_path):
 
 
 def test_a_bank_of_fewer_images_than_components_is_refused_at_once():
-    sentence = "bank.count is 100, too few images for bank.components = 256; raise the former or lower the latter"
+    sentence = "bank.count is 100, too few images for bank.components = 256; raise bank.count or lower bank.components"
     with pytest.raises(ValidationError, match=sentence):
         BankConfig(count=100)
     values = recipe("digits").model_dump(mode="json")
@@ -289,7 +289,7 @@ build_bank(task, config=config, folder=Path(sys.argv[1]), device="cpu")
 
 @pytest.mark.slow
 def test_a_killed_build_goes_on_to_the_same_bank(task, tmp_path):
-    """kill -9 after the first shards; then the build is finished here and compared with one that was never stopped."""
+    """kill -9 after the first shards; the resumed build must equal an uninterrupted one."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(killed)],

@@ -26,7 +26,7 @@ class Killed(Exception):
 
 
 class Steps:
-    """The steps of a training: each takes a second of a clock that nothing else moves; `kill` stops before one."""
+    """The steps of a training: each takes a second of a simulated clock; `kill` stops before a step."""
 
     def __init__(self, monkeypatch):
         self.now, self.rates, self.kill = 1000.0, [], None
@@ -75,8 +75,8 @@ def test_step_sizes_reach_zero_when_the_time_is_over(task, taken, capsys):
     assert taken.rates[-1] < 0.002
     assert (made.about["flow_iterations"], made.seconds["training"]) == (40, 60)
     told = capsys.readouterr().err
-    assert "The 20 s of the autoencoder are over after 20 steps: hardly any training; give it more time" in told
-    assert "The 40 s of the flow are over after 40 steps: hardly any" in told
+    assert "The time limit of 20 s ends the autoencoder after 20 steps: hardly any training; give it more time" in told
+    assert "The time limit of 40 s ends the flow after 40 steps: hardly any" in told
 
 
 def test_encoding_takes_no_time_from_the_flow(task, taken, monkeypatch):

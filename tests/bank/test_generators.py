@@ -101,7 +101,7 @@ def test_stylegan_loads_and_makes_images(stylegan_weights, tmp_path, suffix):
 
 
 def test_stylegan_computes_what_its_description_says(stylegan_weights):
-    """The first block and the colours, written out with plain operations."""
+    """The first block and the colours, computed with plain operations."""
     network = StyleGANNetwork(4)
     weights = {name: value for name, value in stylegan_weights.items() if name in network.state_dict()}
     weights["g_synthesis.torgb.weight"] = torch.randn(3, 512, 1, 1, generator=torch.Generator().manual_seed(1))
@@ -211,10 +211,10 @@ def test_truncated_or_pickled_files_are_refused(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save({"a": torch.zeros(1000)}, path)
     path.write_bytes(path.read_bytes()[:700])
-    with pytest.raises(InputError, match="not a whole state dict"):
+    with pytest.raises(InputError, match="not a complete state dict"):
         StyleGAN.load(path, image_size=16, device=CPU, resolution=8)
     torch.save(nn.Linear(2, 2), path)  # a pickled object
-    with pytest.raises(InputError, match="not a whole state dict of plain tensors"):
+    with pytest.raises(InputError, match="not a complete state dict of plain tensors"):
         StyleGAN.load(path, image_size=16, device=CPU, resolution=8)
     torch.save([torch.zeros(2)], path)
     with pytest.raises(InputError, match="does not hold tensors by name"):
@@ -304,7 +304,7 @@ def test_an_onnx_file_reads_no_other_file(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["toy.pt2", "toy.ts", "toy.pt"])
 def test_files_that_can_run_code_are_not_opened(tmp_path, monkeypatch, name):
-    """Even a good one: torch.export.load evaluates expressions of the file before anything could be checked."""
+    """Not even a valid one: torch.export.load evaluates the file's expressions before any check is possible."""
     if name == "toy.pt2":
         torch.export.save(torch.export.export(Toy(), (torch.zeros(4, 3),)), tmp_path / name)
     else:

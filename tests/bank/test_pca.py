@@ -43,7 +43,7 @@ def test_components_agree_with_scikit_learn(images, flat, components):
 
 
 def test_a_direction_that_few_images_show_is_found():
-    """Images of a low rank are rebuilt exactly, though the rare direction is in few of them."""
+    """Low-rank images are reconstructed exactly, although few have the rare direction."""
     rng = np.random.default_rng(0)
     base = rng.integers(60, 190, (1, 16, 16, 3))
     directions = rng.integers(-3, 4, (5, 16, 16, 3))

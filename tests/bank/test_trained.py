@@ -26,7 +26,7 @@ TINY = TrainedConfig(
 
 @pytest.fixture(scope="module")
 def task():
-    """Flat pictures of one of two colours: what must be learned is that there are these two, and no third."""
+    """Flat pictures of one of two colours: the generator must learn these two and no third."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 240)
     colours = np.array([[210, 60, 60], [50, 70, 200]])

@@ -134,7 +134,7 @@ def test_sequences_are_made_and_scored_by_command(place, tmp_path, capsys):
         (["test", "--draws", "0"], "--draws must be at least 1, not 0"),
         (["swapped", *folders], "No image has a sequence in all of the folders; score each folder alone"),
         (["swapped", "--sequences", str(tmp_path / "alone")], "nothing to swap; leave --elsewhere out"),
-        (["test", "--sequences", f"random={tmp_path / 'theirs'}"], "'random' is the name of a plain way to look"),
+        (["test", "--sequences", f"random={tmp_path / 'theirs'}"], "'random' is the name of a baseline"),
     ):
         assert main([*elsewhere, *words]) == 2
         assert sentence in capsys.readouterr().err, words
@@ -164,7 +164,7 @@ def test_cross_fitted_posterior_annotates_the_same_bytes_with_one_and_two_worker
         assert annotate(place, out, *given, *short) == 0, capsys.readouterr().err
         said = capsys.readouterr().err
         assert re.search(r"after 3 random glimpses \(nats\): 0\.\d+ on images of the bank, 0\.\d+ on images to", said)
-        assert "by heart" not in said
+        assert "overfits" not in said
         found[workers] = (out / "sequences" / "Smiling" / "sequences.jsonl").read_bytes()
         assert read_json(out / "sequences" / "Smiling" / "done.json")["posterior_entropy"]["networks"] == 2
     assert found["1"] == found["2"]
@@ -192,19 +192,19 @@ class Memorising:
     def log_probabilities(self, images, pixels, *, index=None, observed=None, flip=None):
         answers = self.posterior.log_probabilities(images, pixels, index=index, observed=observed, flip=flip)
         index = range(len(pixels)) if index is None else index.tolist()
-        heart = torch.tensor([images[row].numpy().tobytes() in self.known for row in index])
-        return torch.where(heart[:, None, None], torch.log_softmax(200 * answers, -1), answers)
+        known = torch.tensor([images[row].numpy().tobytes() in self.known for row in index])
+        return torch.where(known[:, None, None], torch.log_softmax(200 * answers, -1), answers)
 
     def look_ahead(self, *args, **options):
         return self.posterior.look_ahead(*args, **options)
 
 
-def test_posterior_that_knows_the_bank_by_heart_is_reported(place, tmp_path, capsys, monkeypatch):
+def test_posterior_that_overfits_the_bank_is_reported(place, tmp_path, capsys, monkeypatch):
     from nogs.design.tools import Files
 
     male = ("--attribute", "Male")
     assert annotate(place, tmp_path / "honest", attribute=male) == 0
-    assert "by heart" not in capsys.readouterr().err
+    assert "overfits" not in capsys.readouterr().err
     recipe = read_recipe(place / "tiny.yaml")
     task = load_task(recipe.data, data=place / "data", cache=place / "cache")
     open_posterior = Files.open_posterior
@@ -215,16 +215,16 @@ def test_posterior_that_knows_the_bank_by_heart_is_reported(place, tmp_path, cap
     )
     assert annotate(place, tmp_path / "run", attribute=male) == 0
     out = capsys.readouterr().err
-    assert out.count("the posterior has learned the bank's images by heart") == 1
+    assert out.count("the posterior overfits the bank's images") == 1
     assert out.count("train it with --posterior.folds 4, or build the bank with another --bank.generator") == 1
     numbers = read_json(tmp_path / "run" / "sequences" / "Male" / "done.json")["posterior_entropy"]
     assert numbers["bank"] < 0.5 * numbers["images"]
     assert (
         f"{numbers['bank']:.3f} on images of the bank, {numbers['images']:.3f} on images to annotate (standard" in out
     )
-    assert "): the posterior has learned the bank's images by heart" in out
+    assert "): the posterior overfits the bank's images" in out
     assert annotate(place, tmp_path / "run", attribute=male) == 0, "it is said again"
-    assert "by heart" in capsys.readouterr().err
+    assert "overfits" in capsys.readouterr().err
     found, honest = (load(tmp_path / name / "sequences" / "Male") for name in ("run", "honest"))
     np.testing.assert_array_equal(found.entropy_before, honest.entropy_before)
 
@@ -251,7 +251,7 @@ def test_a_ray_cluster_leaves_the_bytes_of_one_process(place, tmp_path):
     ("extra", "sentence"),
     [
         (["--workers", "2"], "--workers is for --executor local"),
-        (["--device", "cuda:0"], "--device cuda:0 can't be had with --executor ray; choose auto, cpu or cuda"),
+        (["--device", "cuda:0"], "--device cuda:0 is not available with --executor ray; choose auto, cpu or cuda"),
         (["--address", "127.0.0.1:1"], "There is no Ray cluster at '127.0.0.1:1' ([Errno 111] Connection refused)"),
         (["--address", "ray://somewhere:1"], "(an address is auto, or HOST:PORT as ray start printed it)"),
     ],
@@ -372,7 +372,7 @@ def test_posterior_that_is_not_finished_or_knows_fewer_glimpses_is_refused(place
     write_sealed(tmp_path / "run" / "posterior" / "stage.json", {})
     words = ["annotate", *arguments(place, tmp_path / "run"), "--bank", str(place / "made"), "--attribute", "Male"]
     assert main(words) == 2
-    assert "is not finished; go on with nogs posterior train, or give --posterior." in capsys.readouterr().err
+    assert "is not finished; resume it with nogs posterior train, or give --posterior." in capsys.readouterr().err
     assert annotate(place, tmp_path / "other", "--glimpses", "4") == 2
     assert "was trained for up to 3 glimpses, not 4; train one with --glimpses 4" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()

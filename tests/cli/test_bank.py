@@ -20,14 +20,14 @@ def run(tmp_path_factory):
 def test_build_writes_the_recipe_and_the_bank(run, capsys):
     assert main(["bank", "build", "digits", "--out", str(run), "--device", "cpu", *SMALL]) == 0
     out = capsys.readouterr().out
-    assert "300 images of digits; 0 near-duplicates of held-out images left out; 16 components hold" in out
+    assert "300 images of digits; 0 near-duplicates of held-out images left out; 16 components explain" in out
     assert json.loads((run / "bank" / "done.json").read_text())["images"] == 300
     assert (run / "recipe.yaml").exists()
 
 
 def test_verify_says_that_the_bank_is_whole(run, capsys):
     assert main(["bank", "verify", str(run)]) == 0
-    assert f"{run / 'bank'} is whole" in capsys.readouterr().out
+    assert f"{run / 'bank'} is intact" in capsys.readouterr().out
 
 
 def test_evaluate_prints_measures_and_draws_completions(run, capsys):

@@ -14,7 +14,10 @@ def test_runs_are_compared_from_their_folders_and_again_from_the_curves(tmp_path
     assert main(["train", "digits", "--out", str(run), "--seeds", "0", "1", *TINY]) == 0
     assert main(["compare", str(run), "--out", str(tmp_path / "none")]) == 0
     assert "| whole image |" not in capsys.readouterr().out
-    write_json(run / "whole-image" / "evaluation.json", {"tests": {"": {"accuracy": 0.875}}})
+    write_json(
+        run / "whole-image" / "evaluation.json",
+        {"tests": {"": {"accuracy": 0.875, "balanced_accuracy": 0.75, "nll": 0.25}}},
+    )
     assert main(["compare", str(run), "--out", str(tmp_path / "first")]) == 0
     out = capsys.readouterr().out
     assert "| ram | 2 |" in out
@@ -59,9 +62,11 @@ def test_no_run_and_a_reference_that_is_not_there_are_refused(tmp_path, capsys):
     network = {"method": "ram", "attribute": None, "seed": 0, "rule": "nll", "iterations": [1], "curves": curves}
     (tmp_path / "curves.json").write_text(json.dumps({"networks": [{**network, "test": {}, "majority": 0.5}]}))
     assert main(["compare", str(tmp_path / "curves.json"), "--out", str(tmp_path), "--reference", "rma"]) == 2
-    assert "There is no method 'rma' among these; --reference may be ram." in capsys.readouterr().err
+    assert "There is no method 'rma' among these; did you mean 'ram'?" in capsys.readouterr().err
 
 
 def test_a_folder_without_networks_is_refused(tmp_path, capsys):
     assert main(["compare", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "holds no trained networks; make some with nogs train" in capsys.readouterr().err
+    assert main(["compare", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
+    assert "nowhere; give the folder of a run." in capsys.readouterr().err

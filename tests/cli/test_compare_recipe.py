@@ -87,7 +87,7 @@ def products(run):
 
 @pytest.fixture(scope="module")
 def whole(birds, tmp_path_factory):
-    """The run of all methods that was never stopped."""
+    """The run of all methods, without interruption."""
     run = tmp_path_factory.mktemp("whole") / "run"
     assert main(everything(birds, run)) == 0
     return run
@@ -219,7 +219,7 @@ def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whol
         ),
         (
             ["--method", "ram+", "--published", "cub"],
-            "The published posterior cub can't be used: it knows 200 classes",
+            "The published posterior cub can't be used: it predicts 200 classes",
         ),
         (["--method", "ps-h5"], "make the map with nogs sequences heuristic, and give --heuristic DIR."),
         (["--method", "ram+", "--attention.pretrain-epochs", "0"], "ram+ differs from ram in its pretraining alone"),
@@ -233,8 +233,8 @@ def test_networks_on_disk_do_without_the_table_what_they_did_with_it(birds, whol
             "--weights must differ in six digits, but are 2.0, 1.0, 2.0",
         ),
         (["--method", "ps-h1", "--weights", "1", "a"], "--weights must be numbers, not '1', 'a'; see nogs compare"),
-        (["--method", "ps-h1", "--weights", "-1"], "--weights must be numbers from 0 on, but are -1.0."),
-        (["--method", "ps-h1", "--weights", "nan"], "--weights must be numbers from 0 on, but are nan."),
+        (["--method", "ps-h1", "--weights", "-1"], "--weights must be 0 or more, but are -1.0."),
+        (["--method", "ps-h1", "--weights", "nan"], "--weights must be 0 or more, but are nan."),
         (
             ["--method", "ram", "--seeds", "0", "1.5"],
             "--seeds must be whole numbers, not '0', '1.5'; see nogs compare",
@@ -248,10 +248,17 @@ def test_what_is_missing_is_said_in_one_sentence(birds, tmp_path, capsys, flags,
     assert said.splitlines()[-1].startswith("nogs: error: ")
 
 
+def test_a_reference_that_is_not_trained_is_refused_before_the_training(birds, tmp_path, capsys):
+    flags = ["--device", "cpu", "--out", str(tmp_path / "run"), "--method", "ram", "random", "--reference"]
+    said = refused(["compare", *given(birds, *flags), "rma"], capsys)
+    assert "There is no method 'rma' among these; did you mean 'ram'?" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_hand_crafted_sequences_need_parts(tmp_path, capsys):
     flags = ["--data.count", "60", "--data.annotated", "6", "--device", "cpu", "--out", str(tmp_path / "run")]
     said = refused(["train", "digits", "--method", "ps-hgs", *flags], capsys)
-    assert "need the position of each image's beak, which task 'digits' does not have" in said
+    assert "The method ps-hgs needs labelled parts of birds, which only cub has; leave it out." in said
 
 
 def test_sequences_of_the_baselines_are_written_by_command(birds, tmp_path, capsys):
@@ -268,7 +275,7 @@ def test_sequences_of_the_baselines_are_written_by_command(birds, tmp_path, caps
     again = ["sequences", "heuristic", *given(birds, "--out", str(tmp_path / "again"), "--heuristic", str(made))]
     assert main(again) == 0
     assert (load(tmp_path / "again" / "h5").locations == load(made / "h5").locations).all()
-    assert "--heuristic is a map that was made before" in refused([*again, "--posterior", "x.safetensors"], capsys)
+    assert "--heuristic reads an existing map" in refused([*again, "--posterior", "x.safetensors"], capsys)
     assert main(["sequences", "handcrafted", *given(birds, "--out", str(tmp_path / "hands"))]) == 0
     assert load(tmp_path / "hands").provenance["parts"] == ["beak", "eye", "forehead", "belly", "feet"]
 

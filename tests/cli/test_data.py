@@ -53,7 +53,7 @@ def test_inspect_prints_the_numbers_and_writes_the_sheet(tmp_path, capsys):
     lines = [line.split() for line in out.splitlines()]
     assert ["train", "48"] in lines
     assert ["test", "6"] in lines
-    assert "of train, for sequences 5, for the posterior 36" in out
+    assert "of train: 5 for sequences, 36 for the posterior" in out
     assert str(tmp_path / "data" / "contact-sheet.png") in out
     found = json.loads((tmp_path / "data" / "inspect.json").read_text())
     assert sum(found["labels"]["all"].values()) == 60
@@ -141,7 +141,7 @@ def test_mistakes_in_a_recipe_file_are_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["digts", "--out", "o"], "There is no recipe 'digts' (did you mean 'digits'?)"),
+        (["digts", "--out", "o"], "There is no recipe or folder 'digts' (did you mean 'digits'?)"),
         (["digits", "--out", "o", "--skip-corupt"], "has no flag --skip-corupt; did you mean --skip-corrupt?"),
         (["digits", "--out", "o", "--data.count", "many"], "--data.count must be a whole number, not 'many'"),
     ],

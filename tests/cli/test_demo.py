@@ -28,7 +28,7 @@ def quick():
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """The demo in little: a few images, a few iterations, in the current folder."""
+    """A small demo: a few images, a few iterations, in the current folder."""
     whole = recipe("digits")
     parts = {part: getattr(whole, part).model_copy(update=fields) for part, fields in SMALL.items()}
     monkeypatch.setattr(nogs.recipes.digits, "RECIPE", whole.model_copy(update=parts))
@@ -51,8 +51,12 @@ def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeyp
     monkeypatch.setattr("nogs.runtime.figures.Figure.draw", lambda self, renderer: None)  # once drawn is enough
     assert main(["demo"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.count("done before.") == 5
+    assert captured.out.count("already done.") == 5
     assert "2 of 2 networks are trained already." in captured.err
+    assert main(["demo", "--quiet"]) == 0  # shows the result alone
+    quiet = capsys.readouterr()
+    assert "of 100 test pictures" in quiet.out.splitlines()[1]
+    assert (quiet.out.splitlines()[-1], quiet.err) == ("open runs/demo/report.html", "")
 
 
 @pytest.mark.slow
@@ -73,7 +77,7 @@ def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
     assert main(["demo"]) == 0
     captured = capsys.readouterr()
     assert "Going on from iteration 4." in captured.err
-    assert captured.out.count("done before.") == 4
+    assert captured.out.count("already done.") == 4
 
 
 def test_demo_is_the_recipe_digits(tmp_path):

@@ -7,12 +7,14 @@ import torch
 
 import miniature
 from nogs.attention.store import splits_mark
-from nogs.cli import main
+from nogs.cli import evaluate, main, train, whole
 from nogs.data import load_task
 from nogs.plus.store import save_network
 from nogs.posterior.store import find_posterior
+from nogs.report import tables
 from nogs.runtime.device import one_thread
 from nogs.runtime.tensors import tensor_header
+from nogs.stages import whole as stage
 from small_posteriors import network
 
 TINY = [
@@ -112,6 +114,11 @@ def test_folder_without_networks_is_refused(tmp_path, capsys):
     )
 
 
+def test_folder_that_does_not_exist_is_said(capsys):
+    assert "There is no folder nowhere; give the folder of a run." in refused(["evaluate", "nowhere"], capsys)
+    assert "There is no folder celeba; did you mean 'celeba-hq'?" in refused(["evaluate", "celeba"], capsys)
+
+
 def test_no_trajectories_are_refused(run, capsys):
     said = refused(["evaluate", str(run), "--trajectories", "0"], capsys)
     assert "--trajectories must be at least 1, not 0." in said
@@ -132,7 +139,7 @@ def test_network_of_another_grid_is_refused(run, capsys):
 
 
 def test_run_is_judged_on_its_own_splits(tmp_path, capsys):
-    """A picture that was added would draw the splits anew, and one that is gone can't be tested on."""
+    """An added picture would change the splits, and a missing one can't be tested on."""
     data = miniature.folder(tmp_path / "data")
     small = ["--data.image-size", "32", "--data.glimpse", "8", "--attention.iterations", "2", "--attention.hidden", "8"]
     common = ["--data", str(data), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
@@ -178,3 +185,12 @@ def test_numbers_are_printed_where_they_can_not_be_written(run, capsys):
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines() if line.startswith("ram")] == ["ram/seed-0", "ram/seed-1"]
     assert "seed-0/evaluation-test.json" in said.err
+
+
+def test_an_nll_that_is_rounded_to_zero_has_no_sign():
+    scores = dict.fromkeys(("accuracy", "averaged_accuracy", "greedy_accuracy", "balanced_accuracy"), 1.0)
+    scores |= {"nll": -1e-9, "pixels_seen": 0.5, "warning": None, "majority": 0.5, "converged_at": 4}
+    texts = [evaluate._line("ram", scores), train._table({"ram": scores}), whole._table({"": scores})]
+    for text in [*texts, stage._scores({"tests": {"": scores}}), tables._measure("nll", -1e-9)]:
+        assert "0.000" in text
+        assert "-0.000" not in text

@@ -3,7 +3,10 @@ import shutil
 
 import pytest
 
+from nogs.attention.network import Networks
 from nogs.cli import main
+from nogs.model.found import Found
+from nogs.recipes import digits, recipe
 from nogs.runtime.device import one_thread
 from small_runs import write_run
 
@@ -56,6 +59,19 @@ def test_files_agree_and_are_judged_on_the_test_images(run, capsys):
     assert f"{found['multiply_adds']:,} for all 4" in said
 
 
+def test_network_that_draws_no_locations_has_one_policy(run, capsys, monkeypatch):
+    monkeypatch.setattr(Networks, "policy", "argmax")
+    assert main(["export", str(run), "--precision", "float32"]) == 0
+    said = capsys.readouterr().out
+    (found,) = json.loads((run / "export" / "export.json").read_text())["files"].values()
+    assert found["accuracy"].keys() == {"argmax", "images"}
+    head, line = (line for line in said.splitlines() if line.startswith(("file ", "float32")))
+    assert head.split() == ["file", "bytes", "argmax", "largest", "difference"]
+    assert line.split()[2:] == [f"{found['accuracy']['argmax']:.1%}", f"{found['difference']:.1e}"]
+    assert "This network draws no locations, so its only policy is argmax." in said
+    assert "largest difference: between the file and torch, of a probability or a number of the state" in said
+
+
 def test_data_that_are_not_at_hand_are_said(tmp_path, capsys):
     run = write_run(tmp_path / "run")
     assert main(["export", str(run), "--precision", "float32", "--out", str(tmp_path / "out")]) == 0
@@ -63,6 +79,28 @@ def test_data_that_are_not_at_hand_are_said(tmp_path, capsys):
     found = json.loads((tmp_path / "out" / "export.json").read_text())
     assert list(found["files"]) == ["float32.onnx"]
     assert found["files"]["float32.onnx"]["accuracy"] is None
+
+
+def test_network_in_no_run_is_judged_on_its_recipes_data(run, tmp_path, capsys, monkeypatch):
+    own = recipe(run / "recipe.yaml")
+    monkeypatch.setattr(digits, "RECIPE", own)
+    path = run / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
+    alone = shutil.copy(path, tmp_path / "alone.safetensors")
+    assert main(["export", str(alone), "--precision", "float32", "--out", str(tmp_path / "out")]) == 0
+    found = json.loads((tmp_path / "out" / "export.json").read_text())
+    test = json.loads((path.parent / "evaluation.json").read_text())["best"]["accuracy"]["test"]
+    assert found["files"]["float32.onnx"]["accuracy"]["argmax"] == pytest.approx(test["greedy_accuracy"])
+    assert f"{test['greedy_accuracy']:.1%}" in capsys.readouterr().out
+
+
+def test_published_network_without_its_data_has_the_table_and_asks_for_them(tmp_path, capsys, monkeypatch):
+    file = next(write_run(tmp_path / "run").rglob("*.safetensors"))
+    found = Found(shutil.copy(file, tmp_path / "cub.safetensors"), "cub", {}, "cub comes with nogs")
+    monkeypatch.setattr("nogs.model.finding.find", lambda *_, **__: found)
+    assert main(["export", "cub", "--precision", "float32", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert "Accuracy is not measured: give --data the folder of toy's images." in said.err
+    assert [line.split()[0] for line in said.out.splitlines() if ".onnx" in line] == ["float32.onnx"]
 
 
 def test_place_is_checked(run, tmp_path, capsys):
@@ -95,7 +133,7 @@ def test_evaluate_prints_json_and_names_one_network(run, capsys):
     found = json.loads(line)
     assert found["network"] == "ram/seed-0"
     assert found["by_glimpses"]["argmax"]["accuracy"][-1] == pytest.approx(found["scores"]["greedy_accuracy"])
-    assert "has no network 'rom'; it has ram/seed-0." in refused(["evaluate", str(run), "--network", "rom"], capsys)
+    assert "has no network 'mine'; it has ram/seed-0." in refused(["evaluate", str(run), "--network", "mine"], capsys)
 
 
 def test_pack_and_push(run, tmp_path, capsys, monkeypatch):

@@ -89,7 +89,7 @@ WITH_RECIPE = [
 
 
 def helped(capsys, *words, columns=100):
-    """What --help prints on a terminal of so many columns: its lines, and its text without boxes."""
+    """The output of --help on a terminal with `columns` columns: its lines, and its text without boxes."""
     assert main([*words]) == 0
     said = capsys.readouterr().out.splitlines()
     screen = [line[n : n + columns] for line in said for n in range(0, len(line) or 1, columns)]
@@ -145,7 +145,7 @@ def test_help_without_recipe_says_how_to_see_its_flags(capsys):
         both("--help")
     assert ending.value.code == 0
     out = capsys.readouterr().out
-    assert "put it before --help to see its own flags" in out
+    assert "put one before --help to see its flags" in out
     assert "--out PATH" in out
     assert "--data.image-size" not in out
 
@@ -162,7 +162,7 @@ def test_help_without_recipe_says_how_to_see_its_flags(capsys):
             ("picturs",),
             "or folder, or a .yaml file, or a folder of pictures.",
         ),
-        (("digts",), "There is no recipe 'digts' (did you mean 'digits'?); choose"),
+        (("digts",), "There is no recipe or folder 'digts' (did you mean 'digits'?); choose"),
         (("digits",), "nogs do digits needs --out; see nogs do digits --help."),
         (("digits", "--out"), "--out needs a value; see nogs do digits --help."),
         (("digits", "--oot", "o"), "nogs do digits has no flag --oot; did you mean --out?"),
@@ -176,7 +176,7 @@ def test_help_without_recipe_says_how_to_see_its_flags(capsys):
         ),
         (("digits", "--out", "o", "--xyzzy"), "nogs do digits has no flag --xyzzy; see nogs do digits --help."),
         (("digits", "--out", "o", "-x"), "nogs do digits has no flag -x; see nogs do digits --help."),
-        (("digits", "--out", "o", "stray"), "nogs do digits does not know what to do with 'stray';"),
+        (("digits", "--out", "o", "stray"), "nogs do digits does not take the argument 'stray';"),
         (("digits", "--out", "o", "--seed", "x"), "--seed must be a whole number, not 'x'; see nogs do digits --help."),
         (("digits", "--out", "o", "--data.grid-last", "x"), "--data.grid-last must be a whole number, not 'x';"),
         (("digits", "--out", "o", "--rate", "fast"), "--rate must be a number, not 'fast';"),
@@ -208,7 +208,7 @@ def test_mistake_is_one_sentence(argv, sentence, capsys):
     [
         ((), "nogs do needs --out; see nogs do --help."),
         (("--out", "o", "--lud"), "nogs do has no flag --lud; did you mean --loud?"),
-        (("--out", "o", "stray"), "nogs do does not know what to do with 'stray'; see nogs do --help."),
+        (("--out", "o", "stray"), "nogs do does not take the argument 'stray'; see nogs do --help."),
     ],
 )
 def test_mistake_without_recipe_is_one_sentence(argv, sentence):

@@ -128,7 +128,7 @@ def test_interruption_is_one_line_and_130(command, capsys):
 
     command(stop)
     assert main(["demo"]) == 130
-    assert capsys.readouterr().err == "nogs: interrupted; what was finished is kept.\n"
+    assert capsys.readouterr().err == "nogs: interrupted; finished work is kept.\n"
 
 
 def test_terminated_command_says_so():
@@ -142,7 +142,7 @@ def test_terminated_command_says_so():
     )
     assert process.stdout.readline() == "ready\n"
     process.terminate()
-    assert process.communicate(timeout=30)[1] == "nogs: terminated; what was finished is kept.\n"
+    assert process.communicate(timeout=30)[1] == "nogs: terminated; finished work is kept.\n"
     assert process.returncode == 143
 
 

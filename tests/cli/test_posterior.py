@@ -95,7 +95,7 @@ def test_kind_of_posterior_is_kept_by_its_run(faces, tmp_path, capsys):
     assert "kind: cnn" in (tmp_path / "run" / "recipe.yaml").read_text()
     assert main(["posterior", "train", *arguments, "--posterior.kind", "tokens"]) == 2
     assert (
-        "is of another recipe or other inputs (posterior.kind was 'cnn' and is 'tokens'); choose another --out"
+        "was made with another recipe or other inputs (posterior.kind was 'cnn' and is 'tokens'); choose another --out"
         in capsys.readouterr().err
     )
 
@@ -179,8 +179,8 @@ def test_card_says_what_the_posterior_has_seen(faces, tmp_path, split):
     assert main(["posterior", "train", *places(tmp_path, faces), "--posterior.split", split]) == 0
     assert main(["posterior", "publish", str(tmp_path / "run"), "--out", str(tmp_path / "x.safetensors")]) == 0
     card = (tmp_path / "x.md").read_text()
-    assert ("No image that is annotated, validates or tests was trained on." in card) == (split == "posterior")
-    assert ("Images to annotate were trained on: it must not annotate them." in card) == (split == "train")
+    assert ("Not trained on any image to annotate, to validate or to test." in card) == (split == "posterior")
+    assert ("Trained on images to annotate, so it must not annotate them." in card) == (split == "train")
 
 
 def test_publishing_needs_a_run_with_a_posterior(tmp_path, capsys):

@@ -57,7 +57,9 @@ def test_json_holds_the_whole_answer(place, capsys):
 
 
 def test_a_network_looks_its_own_way_unless_told_otherwise(place, capsys, monkeypatch):
-    monkeypatch.setattr("nogs.attention.looking.Looking.policy", "argmax")  # as of networks that stand on a posterior
+    monkeypatch.setattr(
+        "nogs.attention.looking.Looking.policy", "argmax"
+    )  # as for networks with a posterior as classifier
     for words, policy in (([], "argmax"), (["--policy", "sample"], "sample")):
         (line,) = ask(place, capsys, place / "1.png", "--json", *words).out.splitlines()
         expected = nogs.load(place / "run").classify(place / "1.png", policy=policy).to_json()
@@ -197,7 +199,7 @@ def test_sheet_of_many_pictures_shows_some(classes, capsys, tmp_path, monkeypatc
             ["x.png", "--picture", "sheet.jpg"],
             "--picture writes PNG files, so its name must end in .png, not 'sheet.jpg'",
         ),
-        (["x.png", "--network", "rom"], "has no network 'rom'; it has ram/seed-0, ram/seed-1."),
+        (["x.png", "--network", "mine"], "has no network 'mine'; it has ram/seed-0, ram/seed-1."),
         (["x.png"], "There is no file x.png; check its path."),
     ],
 )

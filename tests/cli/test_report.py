@@ -47,7 +47,17 @@ def test_report_is_opened_in_the_browser(run, tmp_path, monkeypatch, capsys):
     assert opened == [page.as_uri()] * 2
     monkeypatch.setattr("webbrowser.open", lambda address: False)
     assert main(["open", str(page)]) == 0
-    assert capsys.readouterr().err == "No browser could be started here; open that file in one.\n"
+    assert capsys.readouterr().err == "No browser could be started; open this file in one.\n"
+
+
+def test_run_that_has_a_report_is_named_where_none_is_given(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("demo", "other"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "demo" / "report.html").touch()
+    for words in ([], ["runs"]):
+        assert main(["open", *words]) == 2
+        assert capsys.readouterr().err.endswith("has no report yet; did you mean runs/demo?\n")
 
 
 @pytest.mark.usefixtures("blank_figures")
@@ -65,13 +75,13 @@ def test_gallery_that_lacks_its_images_is_said(run, tmp_path, capsys):
     assert main(["train", "folder", *given, "--out", str(cats), *tiny]) == 0
     capsys.readouterr()
     (cats / "local.json").unlink()  # else the run knows where they are
-    sentence = f"{cats}: There is no gallery without the images; --data with their folder brings it."
+    sentence = f"{cats}: There is no gallery without the images; give their folder with --data."
     assert main(["report", str(cats), *flags]) == 0
     assert capsys.readouterr().err.splitlines().count(sentence) == 1
     for words in ([str(cats), *given, *flags], [str(cats), "--images", "0"], [str(run), *flags]):
         assert main(["report", *words]) == 0
         assert "no gallery" not in capsys.readouterr().err
-    shutil.rmtree(cats / "attention")  # with nothing to look at them, images would bring none
+    shutil.rmtree(cats / "attention")  # without networks or sequences, images would not bring one
     assert main(["report", str(cats), *flags]) == 0
     assert "no gallery" not in capsys.readouterr().err
 

@@ -95,8 +95,8 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     again = ["run", "folder", "--data", "pictures", "--out", "runs/mine", "--method", "ram", "ps-nogs"]
     assert main(again) == 0  # goes on with its own recipe
     told = capsys.readouterr().out
-    assert told.startswith("Going on with the sizes of runs/mine/recipe.yaml; a flag changes them.\n")
-    assert told.count("done before.") == 5
+    assert told.startswith("Resuming with the sizes of runs/mine/recipe.yaml; flags change them.\n")
+    assert told.count("already done.") == 5
     assert not os.path.exists("runs/mine.before")
 
     for words in (["evaluate", "runs/mine"], ["report", "runs/mine"]):  # the run remembers where its pictures are
@@ -115,7 +115,8 @@ def test_no_time_is_no_time(pictures, capsys):
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
-        ("taken", "Cannot write into taken: taken is a file; choose another folder."),
+        ("taken", "Cannot write into taken: taken is a file; choose another --out."),
+        ("taken/run", "taken is a file; choose another --out."),
         ("pictures", "--out is the folder of"),
     ],
 )
@@ -127,14 +128,24 @@ def test_folder_that_can_not_be_written_is_refused_before_time_is_measured(
     refused(["run", "pictures", "--out", out, "--minutes", "1"], sentence, capsys)
 
 
+def test_run_of_a_recipe_into_a_file_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr("nogs.stages.run", lambda *_, **__: pytest.fail("begun"))
+    Path("afile").touch()
+    for words in (["run", "digits"], ["demo"]):
+        argv = [*words, "--out", "afile"]
+        refused(argv, "Cannot write into afile: afile is a file; choose another --out.", capsys)
+
+
 def test_flags_decide_what_is_chosen_after_them(pictures, capsys):
     argv = ["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", "--no-estimate"]
     assert main([*argv, "--data.image-size", "20", "--glimpses=3"]) == 0
     found = recipe("run/recipe.yaml")
     assert (found.data.image_size, found.data.glimpse, found.data.grid_spacing, found.glimpses) == (20, 5, 2, 3)
     told = capsys.readouterr().out
-    assert "  pictures   20 px (as you said)" in told
+    assert "  pictures   20 px (set by you)" in told
     assert "  glimpses   3 of 5 px" in told
+    assert told.splitlines()[4] == "  sizes      --data.image-size, --glimpses, ... change them"
+    assert "  time " not in told
 
 
 def test_fields_of_a_recipe_file_are_said_too_before_and_after_a_run_began(pictures, capsys):
@@ -174,8 +185,8 @@ def test_uneven_classes_are_said(tmp_path, capsys):
         path.rename(tmp_path / "pictures" / "cat" / f"more-{path.name}")
     assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data"]) == 0
     said = capsys.readouterr().out
-    assert "note: The classes are uneven: of the training images " in said
-    assert "; compare accuracies with the balanced ones." in said
+    assert "note: The classes are imbalanced: " in said
+    assert "; look at the balanced accuracies too." in said
 
 
 def test_pictures_smaller_than_what_they_are_prepared_at_are_enlarged_and_said(tmp_path, capsys):
@@ -204,10 +215,11 @@ def test_bad_folders_are_refused_in_one_sentence(pictures, tmp_path, capsys):
     refused(run("pictures", "--workers", "0"), "--workers must be at least 1, not 0.", capsys)
     refused(run("pictures", "--data.image-size", "0"), "--data.image-size must be at least 1, not 0.", capsys)
     refused(run("pictures", "--glimpses", "1000000"), "--glimpses is 1000000, but the grid has only 49", capsys)
-    refused(run("pictures", "--data.image-size", "100000"), "needs 27.94 GiB, more than the 1.00 GiB that", capsys)
+    refused(run("pictures", "--data.image-size", "100000"), "needs 27.94 GiB, more than the limit of 1.00 GiB", capsys)
     assert not (tmp_path / "cache").exists()
     (tmp_path / "empty").mkdir()
-    refused(run("empty"), "There is no picture in empty", capsys)
+    refused(["run", "empty"], "There is no picture in empty (.jpg, .jpeg, ", capsys)
+    refused(run("empty"), "; give a folder that has some.", capsys)
     one = miniature.folder(tmp_path / "one", classes=("cat",), per_class=45)
     refused(run(one), "have only one class, 'cat'; a task needs at least 2.", capsys)
     few = miniature.folder(tmp_path / "few", classes=("cat", "dog"), per_class=10)
@@ -219,6 +231,98 @@ def test_bad_folders_are_refused_in_one_sentence(pictures, tmp_path, capsys):
         path.write_bytes(b"no picture")
     refused(run("pictures"), "None of the 60 pictures looked at in pictures can be read, such as", capsys)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--method", "psnogs+"], "There is no --method psnogs+; did you mean 'ps-nogs+'?"),
+        (["--method", "ram+"], "The method ram+ differs from ram in its pretraining alone"),
+        (["--method", "ps-hgs"], "The method ps-hgs needs labelled parts of birds, which only cub has; leave it out."),
+        (["--attribute", "cat"], "Task 'pictures' has one categorical label and no attributes; leave --attribute out."),
+        (["--posterior", "celeba"], "There is no posterior 'celeba'; did you mean 'celeba-hq'?"),
+        (["--posterior", "x.safetensors"], "There is no posterior x.safetensors; check --posterior."),
+        (["--seeds", "0", "0"], "--seeds must be different, but are 0, 0."),
+        (["--glimpses", "0"], "has a mistake: --glimpses must be at least 1, not 0."),
+        (["--data.glimpse", "0"], "has a mistake: --data.glimpse must be at least 1, not 0."),
+        (["--plus.iterations", "two"], "--plus.iterations must be a whole number, not 'two'"),
+        (["--posterior.dropout", "2", "--glimpses", "0"], "has 2 mistakes: --glimpses must be at least 1, not 0; --po"),
+    ],
+)
+def test_settings_that_no_run_can_have_are_refused_before_anything_is_measured(
+    pictures, capsys, monkeypatch, flags, sentence
+):
+    for name in ("obtain", "survey"):
+        monkeypatch.setattr(f"nogs.recipes.folder.{name}", None)  # not even looked at
+    refused(["run", "pictures", *flags], sentence, capsys)
+    assert not Path("runs").exists()
+
+
+def test_pictures_in_place_of_their_run_are_refused_with_its_name(pictures, capsys):
+    Path("runs/pictures").mkdir(parents=True)
+    for argv in (
+        ["predict", "pictures", "pictures"],
+        ["evaluate", "pictures"],
+        ["report", "pictures"],
+        ["open", "pictures"],
+    ):
+        refused(argv, "; did you mean runs/pictures?", capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("picturs", "There is no recipe or folder 'picturs'; choose digits, celeba-hq, cub or folder, or a .yaml file"),
+        ("all.zip", "all.zip is neither a recipe (.yaml) nor a folder of pictures; unpack it if it holds some."),
+    ],
+)
+def test_what_is_no_folder_of_pictures_is_refused(pictures, capsys, name, sentence):
+    Path("all.zip").touch()
+    refused(["run", name], sentence, capsys)
+
+
+def test_minutes_of_a_run_that_was_begun_are_said_to_change_nothing(pictures, capsys):
+    argv = ["run", "pictures", "--until", "data", "--no-estimate"]
+    assert main(argv) == 0
+    capsys.readouterr()
+    assert main([*argv, "--minutes", "30"]) == 0
+    told = capsys.readouterr().out
+    assert "Resuming with the sizes of runs/pictures/recipe.yaml; --minutes only counts for a new run" in told
+
+
+def test_run_without_its_recipe_is_no_folder_of_pictures(pictures, capsys):
+    assert main(["run", "pictures", "--until", "data", "--no-estimate"]) == 0
+    Path("runs/pictures/recipe.yaml").unlink()
+    Path("runs/pictures/attention").mkdir()
+    sentence = "{0} is the folder of a run, not of pictures; to resume the run give its original command, with --out "
+    sentence += "{0}."
+    ways = (["runs/pictures"], ["folder", "--data", "runs/pictures", "--out", "other"])
+    for words in ways:
+        refused(["run", *words], sentence.format("runs/pictures"), capsys)
+    Path("runs/pictures/run.json").unlink()
+    for words in ways:
+        refused(["run", *words], sentence.format("runs/pictures"), capsys)
+    assert not Path("other").exists()
+
+
+def test_recipe_of_a_run_that_was_cut_at_a_line_is_refused(pictures, capsys):
+    argv = ["run", "pictures", "--until", "data", "--no-estimate"]
+    assert main(argv) == 0
+    path = Path("runs/pictures/recipe.yaml")
+    whole = path.read_text()
+    path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    last = whole.splitlines()[-1].split(":")[0].strip()
+    sentence = f"{path} is incomplete: it lacks plus.{last}; bring it back from a copy, or delete it and give the run's"
+    ways = (argv, ["run", "runs/pictures", *argv[2:]])
+    for words in ways:
+        refused(words, f"{sentence} original command, with --out runs/pictures.", capsys)
+    path.write_text(whole[: whole.index("posterior:")])
+    for words in ways:
+        refused(words, f"{path} is incomplete: it lacks posterior.kind and ", capsys)
+    path.write_text(whole)
+    for words in ways:
+        assert main(words) == 0
+        assert "made again" not in capsys.readouterr().out
 
 
 def test_csv_with_unknown_files_is_refused(pictures, capsys):
@@ -247,20 +351,20 @@ def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys,
         "posterior: {iterations: 4, validate_every: 2, width: 16, layers: 1, heads: 2}}"
     )
     argv = ["run", "few.yaml", "--no-estimate", "--device", "cpu", "--until", "posterior", "--out"]
-    refused([*argv, "run"], "There is no posterior 'few': published are", capsys)
+    refused([*argv, "run"], "There is no posterior 'few'; published are", capsys)
     assert main([*argv, "trained", "--published", "None"]) == 0
-    assert "2/7 posterior: learns what glimpses say about the label" in capsys.readouterr().out
+    assert "2/7 posterior: training the classifier of glimpses" in capsys.readouterr().out
     monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
     published = tmp_path / "nogs" / "pretrained" / "few.safetensors"
     assert main(["posterior", "publish", "trained", "--out", str(published)]) == 0
     capsys.readouterr()
-    for told in ("few, which was trained before; --published None trains one here.", "done before."):
+    for told in ("few, already trained; --published None trains one here.", "already done."):
         assert main([*argv, "run"]) == 0
         assert f"2/7 posterior: {told}" in capsys.readouterr().out
     assert Path("run/posterior/posterior.safetensors").read_bytes() == published.read_bytes()
     assert read_json(Path("run/posterior/evaluation.json")) == about_posterior("few")
     assert main([*argv, "trained"]) == 0  # with its own, which was trained by this recipe
-    assert "2/7 posterior: done before." in capsys.readouterr().out
+    assert "2/7 posterior: already done." in capsys.readouterr().out
     for flags, why in (
         (["--glimpses", "3"], "The published posterior few is not used: it was trained for up to 2 glimpses, not 3."),
         (["--data.fragments", "3"], "The published posterior few is not used: it was trained on other images."),
@@ -270,7 +374,7 @@ def test_published_posterior_of_a_recipe_is_used_where_it_fits(tmp_path, capsys,
         with pytest.raises(Stopped):
             main([*argv, f"other-{flags[1]}", *flags])
         told = capsys.readouterr().out
-        assert "2/7 posterior: learns what glimpses say about the label" in told
+        assert "2/7 posterior: training the classifier of glimpses" in told
         assert why is None or why in told
 
 
@@ -283,7 +387,7 @@ def test_posterior_that_was_trained_for_a_run_is_its_own(tmp_path, capsys, monke
     assert main(["posterior", "train", *words]) == 0
     before = Path("run/posterior/posterior.safetensors").read_bytes()
     assert main(["run", *words, "--published", "celeba-hq", "--until", "posterior", "--no-estimate"]) == 0
-    assert "2/7 posterior: done before." in capsys.readouterr().out
+    assert "2/7 posterior: already done." in capsys.readouterr().out
     assert Path("run/posterior/posterior.safetensors").read_bytes() == before
 
 
@@ -295,7 +399,9 @@ def test_fields_of_a_posterior_say_that_one_is_trained(tmp_path, capsys, monkeyp
     monkeypatch.setattr("nogs.stages.order.Experiment", stop)
     with pytest.raises(Stopped):
         main(["run", *words, "--data", "DATA", "--out", "run", "--attribute", "Male", "--no-estimate"])
-    assert "posterior.width is 64, not the published posterior's; so one is trained." in capsys.readouterr().out
+    assert (
+        "posterior.width is 64, unlike the published posterior's, so a new one is trained." in capsys.readouterr().out
+    )
 
 
 class Stopped(Exception):
@@ -314,7 +420,7 @@ def test_birds_are_pretrained_with_the_heuristic_of_the_first_step(tmp_path, cap
     argv += ["--attention.pretrain-epochs", "1", "--attention.batch", "4", "--glimpses", "2"]
     assert main(argv) == 0
     told = capsys.readouterr().out
-    assert "6/7 attention: 2 networks: ram, ps-nogs; how long, its progress will tell." in told
+    assert "6/7 attention: 2 networks: ram, ps-nogs; its progress will show the time." in told
     assert Path("run/attention/ps-nogs/seed-0/done.json").exists()
 
 

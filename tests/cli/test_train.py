@@ -65,7 +65,7 @@ def products(run):
 
 
 def refused(argv, capsys):
-    """The one sentence with which a command is refused."""
+    """The sentence with which a command is refused."""
     assert main(argv) == 2
     captured = capsys.readouterr()
     assert captured.err.splitlines()[-1].startswith("nogs: error: ")
@@ -100,7 +100,7 @@ def test_trained_networks_are_skipped(run, capsys):
     assert main(command) == 0
     captured = capsys.readouterr()
     assert captured.out == first
-    assert captured.err.startswith("attention: done before.\n1 of 1 networks are trained already.\n")
+    assert captured.err.startswith("attention: already done.\n1 of 1 networks are trained already.\n")
     assert products(run) == before
     assert main([*command, "--seeds", "0", "1"]) == 0
     assert "1 of 2 networks are trained already." in capsys.readouterr().err
@@ -142,7 +142,7 @@ def test_run_of_another_recipe_is_refused_with_the_field_that_differs(run, capsy
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["--method", "rma"], "--method must be one of"),
+        (["--method", "rma"], "There is no --method rma; did you mean 'ram'?"),
         (["--method", "ps-nogs"], "The method ps-nogs needs glimpse sequences: give --sequences DIR, made by nogs"),
         (["--attribute", "Smiling"], "Task 'digits' has one categorical label and no attributes; leave --attribute"),
         (["--attribute", "all"], "Task 'digits' has one categorical label and no attributes; leave --attribute out."),
@@ -180,13 +180,18 @@ def test_all_attributes_side_by_side(faces, run, capsys):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["--attribute", "Smilng"], "has no attribute 'Smilng'; it has 5_o_Clock_Shadow, "),
+        (["--attribute", "Smilng"], "has no attribute 'Smilng'; did you mean 'Smiling'?"),
+        (["--attribute", "xyz"], "has no attribute 'xyz'; it has 5_o_Clock_Shadow, "),
         ([], "has 40 attributes; choose some with --attribute, or all"),
         (["--method", "ps-nogs", "--attribute", "Smiling"], "The method ps-nogs needs glimpse sequences"),
     ],
 )
-def test_mistake_about_attributes_is_one_sentence(argv, sentence, faces, run, capsys):
-    assert sentence in refused(["train", *faces, "--out", str(run), *argv], capsys)
+def test_mistake_about_attributes_is_one_sentence_before_any_picture_is_decoded(
+    argv, sentence, faces, run, capsys, tmp_path
+):
+    said = refused(["train", *faces, "--cache", str(tmp_path / "cache"), "--out", str(run), *argv], capsys)
+    assert sentence in said
+    assert not (tmp_path / "cache").exists()
 
 
 def test_sequences_that_do_not_fit_are_refused(faces, sequences, run, capsys):

@@ -40,12 +40,14 @@ def test_likelihoods_agree_with_a_loop(shifts, join):
         assert np.allclose(found.numpy(), slow[int(flip)], rtol=1e-4, atol=1e-4)
 
 
-def test_a_window_as_wide_as_the_image_is_read():
-    """Shifts that reach beyond both borders of a small image."""
-    images = pictures(6, seed=5, height=9, width=9)
-    truth = pictures(1, seed=8, height=9, width=9)[0]
+@pytest.mark.parametrize(("height", "width"), [(9, 9), (8, 20), (20, 8)])
+def test_a_window_as_wide_as_the_image_is_read(height, width):
+    """Shifts that reach beyond the borders of a small image."""
+    images = pictures(6, seed=5, height=height, width=width)
+    truth = pictures(1, seed=8, height=height, width=width)[0]
     glimpse = truth[3:7, 2:6][None]
     far = [(r, c) for r in range(-6, 7, 3) for c in range(-6, 7, 3)]
     slow = slow_log_likelihood(normalised(images), normalised(glimpse), np.array([[3, 2]]), shifts=far, v=25.0)
-    found = likelihoods(images, False, glimpses=glimpse, pixels=[(3, 2)], shifts=far)
-    assert np.allclose(found.numpy(), slow[0], rtol=1e-4, atol=1e-4)
+    for flip in (False, True):
+        found = likelihoods(images, flip, glimpses=glimpse, pixels=[(3, 2)], shifts=far)
+        assert np.allclose(found.numpy(), slow[int(flip)], rtol=1e-4, atol=1e-4)

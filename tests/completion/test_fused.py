@@ -1,4 +1,4 @@
-"""The fused kernels against the plain way: on a GPU where there is one, else in triton's interpreter."""
+"""The fused kernels against the plain matrix products: on a GPU if there is one, else in triton's interpreter."""
 
 import os
 import subprocess

@@ -96,6 +96,17 @@ def test_the_outcome_depends_on_seed_id_and_step_and_not_on_the_batch(bank):
     assert torch.allclose(together.weights.sum(1), torch.ones(3))
 
 
+def test_more_images_than_are_sampled_together_are_each_their_own(bank):
+    images = Linear().generate(np.arange(1000, 1040), seed=0)
+    ids = [str(n) for n in range(40)]
+    completion = hmc(bank, kept=6)
+    found = completion.complete(images, PLACES.expand(40, -1, -1), ids=ids)
+    last = completion.complete(images[39:], PLACES, ids=ids[39:])
+    assert torch.equal(found.images(39), last.images(0))
+    assert found.diagnostics["acceptance"].shape == (40,)
+    assert found.diagnostics["acceptance"][39] == last.diagnostics["acceptance"][0]
+
+
 def test_before_the_first_glimpse_images_come_from_the_bank(bank):
     found = hmc(bank).complete(Linear().generate(np.arange(2), seed=0), PLACES[:, :0].expand(2, 0, 2), ids=["a", "b"])
     assert found.weights.shape == (2, 7)

@@ -6,7 +6,7 @@ import torch
 
 from nogs.completion.picture import completion_sheet
 from nogs.completion.protocol import Completions
-from nogs.completion.quality import WIDTHS, _judge, evaluate_completion, random_locations
+from nogs.completion.quality import WIDTHS, _measure, evaluate_completion, random_locations
 from nogs.data import DataConfig, load_task
 
 
@@ -55,7 +55,7 @@ def test_measures_agree_with_a_slow_computation():
     weights = [0.4, 0.3, 0.1, 0.1, 0.1]
     flipped = torch.tensor([False, True, False, False, True])
     seen, judged = torch.tensor([[0, 0]]), torch.tensor([[2, 2], [6, 5]])
-    found = _judge(completions(torch.from_numpy(pool), weights, flipped), 0, torch.from_numpy(truth), seen, judged, 4)
+    found = _measure(completions(torch.from_numpy(pool), weights, flipped), 0, torch.from_numpy(truth), seen, judged, 4)
     shown = np.stack([image[:, ::-1] if flip else image for image, flip in zip(pool, flipped)]).astype(float)
     inside, central, spread, error, likelihood = [], [], [], [], []
     for row, column in judged.tolist():

@@ -57,7 +57,7 @@ def test_archive_that_is_cut_short_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("pics/0.png", b"x" * 100)
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(InputError, match=r"images-0\.zip is not a whole zip archive .*; get it again\."):
+    with pytest.raises(InputError, match=r"images-0\.zip is not a whole zip archive .*; download it again\."):
         tree(tmp_path).images("pics")
 
 
@@ -98,7 +98,7 @@ def test_a_member_is_unpacked_no_further_than_it_should_reach(tmp_path: Path, mo
     assert len(entry.read()) == 10_000_000
     tracemalloc.start()
     with pytest.raises(ValueError, match="checksum"):
-        entry._replace(size=100).read()  # as an archive's directory may claim
+        entry._replace(size=100).read()  # a false size in the archive's directory
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
     monkeypatch.setattr(archives, "MOST", 10**6)

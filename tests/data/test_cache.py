@@ -88,7 +88,7 @@ def test_half_written_cache_is_not_used(data: Path, lost: str) -> None:
     images = load(data).images.copy()
     folder = only(data.parent / "cache")
     (folder / lost).unlink()
-    if lost == "cache.json":  # the pixels are there, but nothing says that they are whole
+    if lost == "cache.json":  # the pixels exist, but no record says that they are complete
         with (folder / "images.npy").open("r+b") as file:
             file.seek(-500, os.SEEK_END)
             file.write(bytes(500))
@@ -143,7 +143,7 @@ def test_damaged_record_of_a_cache_is_said_and_decoded_again(data: Path, text: s
 def test_image_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
     lacking = cache_module.shortage(tmp_path, images=1, size=100_000)
     assert lacking is not None
-    assert lacking.startswith("One image of 100000 x 100000 px needs 27.94 GiB, more than the 1.00 GiB ")
+    assert lacking.startswith("One image of 100000 x 100000 px needs 27.94 GiB, more than the limit of 1.00 GiB")
     assert lacking.endswith("lower --data.image-size.")
     assert cache_module.shortage(tmp_path, images=1, size=100) is None
 
@@ -163,10 +163,18 @@ def test_all_unreadable_pictures_are_listed_at_once(data: Path) -> None:
     assert sentence.startswith("7 of 12 pictures can't be read: ")
     assert "2.jpg (image file is truncated" in sentence
     assert " and 2 more; all are listed in " in sentence
-    assert sentence.endswith(": replace them, or go on without them with --skip-corrupt.")
+    assert sentence.endswith(": replace them, or skip them with --skip-corrupt.")
     lines = (only(data.parent / "cache") / "corrupt.txt").read_text().splitlines()
     assert [Path(line.split("\t")[0]).stem for line in lines] == ["2", "3", "5", "6", "7", "9", "11"]
     assert "9.jpg\tnot a picture" in lines[5]
+
+
+def test_many_skipped_pictures_are_noted_by_the_first_of_them(data: Path) -> None:
+    spoil(data, 0, 1, 2, 3, 4, 5)
+    (note,) = [note for note in load(data, skip_corrupt=True).notes if note.startswith("Left out")]
+    assert note.startswith("Left out 6 unreadable pictures: ")
+    assert note.endswith("4.jpg and 1 more (--no-skip-corrupt lists all); replace or delete them.")
+    assert str(data.parent) not in note
 
 
 def test_skipped_pictures_are_left_out_and_noted(data: Path) -> None:
@@ -178,7 +186,9 @@ def test_skipped_pictures_are_left_out_and_noted(data: Path) -> None:
     assert np.array_equal(task.images, whole.images[kept])
     assert np.array_equal(task.labels, whole.labels[kept])
     assert "2" not in task.splits["train"]
-    assert any(note.startswith("Left out 2 unreadable pictures, listed in ") for note in task.notes)
+    folder = "CelebA-HQ-img"
+    note = f"Left out 2 unreadable pictures: {folder}/2.jpg, {folder}/8.jpg; replace or delete them."
+    assert note in task.notes
     assert task.fingerprint != whole.fingerprint
     with pytest.raises(InputError, match="2 of 12 pictures can't be read"):  # also from the finished cache
         load(data)
@@ -244,7 +254,7 @@ def test_leftovers_of_killed_runs_are_removed_unless_they_are_in_use(data: Path)
 
 
 def test_a_killed_decoding_is_cleaned_by_the_next_one(data: Path) -> None:
-    """SIGKILL while pictures are decoded, and no wait of a day."""
+    """SIGKILL while pictures are decoded; the files are removed without waiting for a day."""
     program = (
         "import sys, time; from pathlib import Path; import nogs.data.cache as cache\n"
         "from miniature import CELEBA_HQ; from nogs.data import load_task\n"

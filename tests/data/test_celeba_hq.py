@@ -77,7 +77,7 @@ def test_missing_things_are_named(data: Path) -> None:
     refused(data / "nowhere", r"There is no folder .*nowhere; check --data\.")
     for index in (3, 5):
         (data / "CelebAMask-HQ" / "CelebA-HQ-img" / f"{index}.jpg").unlink()
-    refused(data, r"2 of the 12 images that .*anno\.txt lists are not in CelebA-HQ-img of .*, the first is 3; get")
+    refused(data, r"2 of the 12 images that .*anno\.txt lists are not in CelebA-HQ-img of .*, the first is 3; download")
     annotation(data).unlink()
     refused(data, r"There is no CelebAMask-HQ-attribute-anno\.txt in .*; give --data the folder of the CelebA-HQ")
 
@@ -85,7 +85,7 @@ def test_missing_things_are_named(data: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("12\n", "13\n", r"anno\.txt says that it lists 13 images, but lists 12; get the file again"),
+        ("12\n", "13\n", r"anno\.txt says that it lists 13 images, but lists 12; download the file again"),
         ("12\n", "faces\n", "must start with a count and a line of names"),
         ("\n3.jpg", "\n4.jpg", r"Line 7 of .*anno\.txt names image 4 a second time; remove one of the lines"),
         ("\n3.jpg", "\nx.jpg", r"Line 6 of .*anno\.txt names 'x\.jpg', which is not <index>\.jpg"),

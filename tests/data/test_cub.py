@@ -25,7 +25,7 @@ def table(data: Path, name: str) -> list[list[str]]:
 
 
 def crop_of(data: Path, row: int) -> tuple[Image.Image, tuple[int, int, int, int]]:
-    """The picture and its square, straight from the files."""
+    """The picture and its square crop, read directly from the files."""
     with Image.open(data / "CUB_200_2011" / "images" / table(data, "images.txt")[row][1]) as opened:
         picture = opened.copy()
     x, y, w, h = map(float, table(data, "bounding_boxes.txt")[row][1:])
@@ -73,7 +73,7 @@ def test_parts_and_boxes_move_with_the_crop(data: Path) -> None:
         tall, wide = 32 / (bottom - top), 32 / (right - left)
         expected = ((y - top) * tall, (x - left) * wide, h * tall, w * wide)
         np.testing.assert_allclose(task.boxes[row], expected, rtol=1e-5, atol=1e-5)
-    # and what the pixels show: the middle of the box has the bird's one colour
+    # and the pixels agree: the middle of the box has the bird's single colour
     middle = (task.boxes[:, :2] + task.boxes[:, 2:] / 2).astype(int)
     seen = np.array([image[row, column] for image, (row, column) in zip(task.images, middle)])
     assert (seen.astype(int).sum(1) > 300).all()
@@ -178,7 +178,7 @@ def test_class_table_of_another_dataset_is_refused(data: Path) -> None:
     path = data / "CUB_200_2011" / "attributes" / "class_attribute_labels_continuous.txt"
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:2]))
-    with pytest.raises(InputError, match="has 2 lines for 3 classes; get the file again"):
+    with pytest.raises(InputError, match="has 2 lines for 3 classes; download the file again"):
         read_catalogue(CONFIG, data=data)
     path.write_text("\n".join([lines[0].replace(" ", " 101 ", 1), *lines[1:]]))
     with pytest.raises(InputError, match=r"class_attribute_labels_continuous\.txt is not a table of numbers"):

@@ -60,7 +60,7 @@ def test_ink_lies_in_the_box_and_nowhere_else_without_fragments():
 
 
 def test_label_is_the_digit_that_the_box_shows():
-    """Nearest neighbour among scikit-learn's digits, each cut to its ink and brought to one size."""
+    """Nearest neighbour among scikit-learn's digits, each cropped to its ink and resized to one size."""
     images, labels, boxes = render(range(60), fragments=0)
     source, truth = load_digits(return_X_y=True)
 

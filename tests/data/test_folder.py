@@ -1,5 +1,8 @@
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,16 +114,36 @@ def test_bad_folders_are_refused(data: Path, tmp_path: Path) -> None:
     refused(tmp_path / "nowhere", r"There is no folder .*nowhere; check --data")
     refused(data / "cat" / "0.png", r"0\.png is a file, not a folder; give --data the folder that holds the pictures")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", r"There is no picture in .*empty \(\.jpg, .*\); check --data")
-    refused(data / "cat", "has pictures but no class folders; make one folder a class, or name a CSV")
+    refused(tmp_path / "empty", r"There is no picture in .*empty \(\.jpg, .*\); give a folder that has some\.")
+    refused(data / "cat", "has pictures but no class folders; make one folder per class, or name a CSV")
     (data / "bird").mkdir()
     refused(data, r"The class folder .*bird holds no picture; fill it or remove it")
     (data / "bird").rmdir()
     Image.new("RGB", (40, 40)).save(data / "stray.png")
-    refused(data, r"stray\.png lies beside the class folders, not in one; move it")
+    refused(data, r"stray\.png is beside the class folders, not in one; move it")
     (data / "stray.png").unlink()
     (data / "dog").rename(tmp_path / "dog")
     refused(data, "have only one class, 'cat'; a task needs at least 2")
+
+
+def test_folder_above_that_of_the_classes_is_refused_with_its_name(data: Path, tmp_path: Path) -> None:
+    nest = tmp_path / "nest"
+    nest.mkdir()
+    data.rename(nest / "group")
+    group = "only one class, 'group'; its classes seem to be in .*nest/group; give that folder"
+    refused(nest, group)
+    Image.new("RGB", (40, 40)).save(nest / "group" / "stray.png")
+    refused(nest, "only one class, 'group'; a task needs at least 2")
+    (nest / "group" / "stray.png").unlink()
+    (nest / "group").rename(tmp_path / "inner")
+    (nest / "group").mkdir()
+    (tmp_path / "inner").rename(nest / "group" / "inner")
+    refused(nest, "only one class, 'group'; its classes seem to be in .*nest/group/inner; give that folder")
+    (nest / "group" / "inner" / "dog").rename(tmp_path / "dog")
+    refused(nest, "only one class, 'group'; a task needs at least 2")
+    for split in ("train", "test"):
+        miniature.folder(tmp_path / "splits" / split / "group", per_class=2)
+    refused(tmp_path / "splits", "only one class, 'group'; a task needs at least 2")
 
 
 def test_bad_csv_is_refused(data: Path) -> None:
@@ -162,7 +185,20 @@ def test_class_without_a_training_image_is_noted(tmp_path: Path) -> None:
     miniature.folder(tmp_path / "data" / "val", classes=("z",), per_class=1)
     assert "Class 'z' has no training image." in load(tmp_path / "data").notes
     miniature.folder(tmp_path / "data" / "test", classes=("y",), per_class=1)
-    assert "Classes 'y', 'z' have no training image." in load(tmp_path / "data").notes
+    notes = load(tmp_path / "data").notes
+    assert "Classes 'y', 'z' have no training image." in notes
+    assert "Class 'y' has no validation image." in notes
+    assert "Class 'z' has no test image." in notes
+
+
+def test_classes_left_without_pictures_are_refused(data: Path) -> None:
+    for n in range(12):
+        (data / "dog" / f"{n}.png").write_bytes(b"no picture")
+    sentence = "^After leaving out 12 unreadable pictures only class 'cat' of data has pictures; two classes are needed"
+    refused(data, sentence, skip_corrupt=True)
+    rows = [(f"cat/{n}.png", "ab"[n > 5], "train" if n < 6 else "validation" if n < 9 else "test") for n in range(12)]
+    miniature.labels_csv(data, rows, ("image", "label", "split"))
+    refused(data, "^Only class 'a' of data has training pictures; two classes are needed", labels="labels.csv")
 
 
 def test_pictures_of_other_endings_are_counted(data: Path) -> None:
@@ -180,7 +216,26 @@ def test_link_to_nothing_is_an_unreadable_picture(data: Path, target: str) -> No
     task = load_task(CONFIG, data=data, cache=data.parent / "cache", skip_corrupt=True)
     assert task.ids == whole.ids
     assert task.skipped == ("cat/link.png",)
-    assert any(note.startswith("Left out 1 unreadable picture, listed in ") for note in task.notes)
+    assert "Left out 1 unreadable picture: cat/link.png; replace or delete it." in task.notes
+
+
+def test_folder_that_may_not_be_looked_into_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests may run as root, for whom every folder is readable; so the system's errors are simulated."""
+    (data / "cat" / "closed").mkdir()
+    stat, scandir = os.stat, os.scandir
+
+    def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(path: Any, *args: Any, **how: Any) -> Any:
+            text = str(path)
+            if text.endswith("closed/recipe.yaml") or (call is scandir and text.endswith("closed")):
+                raise PermissionError(errno.EACCES, "Permission denied", text)
+            return call(path, *args, **how)
+
+        return answer
+
+    monkeypatch.setattr(os, "stat", refusing(stat))
+    monkeypatch.setattr(os, "scandir", refusing(scandir))
+    refused(data, r"Cannot read the folder .*closed \(Permission denied\); check its permissions\.")
 
 
 def test_link_to_a_folder_above_is_not_followed(data: Path, tmp_path: Path) -> None:
@@ -229,7 +284,7 @@ def test_pipes_and_devices_are_named_as_unreadable_pictures(data: Path) -> None:
 @pytest.mark.parametrize(
     ("label", "sentence"),
     [
-        ("x" * 140_000, r"Line 3 of .*labels\.csv can't be read \(field larger than field limit.*\); mend it\."),
+        ("x" * 140_000, r"Line 3 of .*labels\.csv can't be read \(field larger than field limit.*\); correct it\."),
         ("7" * 5000, r"Line 3 of .*labels\.csv has a label of 5,000 characters; use at most 255\."),
     ],
 )

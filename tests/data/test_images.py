@@ -114,7 +114,7 @@ def test_float_picture_is_refused_with_its_mode() -> None:
 
 
 def test_a_file_that_other_programs_would_run_is_no_picture() -> None:
-    """Pillow hands EPS, whatever its name, to Ghostscript."""
+    """Pillow passes EPS to Ghostscript, whatever the file's name."""
     drawn = encoded(Image.fromarray(noise(8, 8)), "EPS")
     with pytest.raises(UnidentifiedImageError):
         decode(drawn, Preparation(8))

@@ -1,4 +1,4 @@
-"""The real datasets, where they are: what the annotations say, and a handful of pictures."""
+"""The real datasets, where available: their annotations, and a few pictures."""
 
 import io
 import zipfile
@@ -15,10 +15,11 @@ from real_data import real_data
 
 
 def some(config: DataConfig, data: Path, rows: list[int], cache: Path) -> Task:
-    """A task of a few rows, decoded afresh."""
+    """A task of a few rows, decoded anew."""
     catalogue = read_catalogue(config, data=data).take(rows)
-    first, second, third, *_ = catalogue.ids
-    splits = {"train": (first,), "validation": (second,), "test": (third,), "annotate": (first,), "posterior": ()}
+    first, second, third, *more = catalogue.ids
+    train = (first, *more)
+    splits = {"train": train, "validation": (second,), "test": (third,), "annotate": (first,), "posterior": ()}
     prepared = prepare(
         name="some", entries=catalogue.entries, boxes=catalogue.boxes, how=catalogue.how, cache=cache, workers=1
     )

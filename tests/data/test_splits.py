@@ -18,7 +18,7 @@ def numbers(ids: tuple[str, ...]) -> list[int]:
 
 
 def check(splits: dict[str, tuple[str, ...]], ids: list[str]) -> None:
-    """The rules of every task: no annotated image trains the posterior, and each image is for one thing."""
+    """The rules of every task: no annotated image trains the posterior, and splits are disjoint."""
     assert not set(splits["annotate"]) & set(splits["posterior"])
     assert set(splits["annotate"]) | set(splits["posterior"]) <= set(splits["train"])
     together = [*splits["train"], *splits["validation"], *splits["test"]]
@@ -94,7 +94,7 @@ def test_classes_keep_their_shares_in_a_folder(sizes: list[int], seed: int) -> N
     assert not set(splits["annotate"]) & set(splits["posterior"])
     count = Counter(label[id] for id in splits["test"])
     for k, size in enumerate(sizes):
-        # a class of one image gives none, so others give its share
+        # a class of one image gives none, so other classes replace its share
         assert abs(count[f"c{k}"] - 0.2 * size) <= 1.5 + 0.2 * sizes.count(1)
         assert any(label[id] == f"c{k}" for id in splits["train"])  # a class is never without a training image
     again, _ = stratified_splits(ids, classes, given={}, validation_share=0.1, test_share=0.2, annotated=30, seed=seed)
@@ -179,7 +179,7 @@ def test_skipped_images_are_listed_with_the_splits(task: Task, tmp_path: Path) -
     assert json.loads(path.read_text())["skipped"] == ["cat/3.png", "dog/10.png", "dog/9.png"]
     assert read_splits(fewer, tmp_path / "run") is fewer
     record = json.loads(path.read_text())
-    del record["skipped"]  # as runs of before have it
+    del record["skipped"]  # as in older runs
     path.write_text(json.dumps(record))
     assert read_splits(fewer, tmp_path / "run") is fewer
 

@@ -21,7 +21,7 @@ def noise(*shape):
 
 
 class Pairs:
-    """The least that a torchvision dataset is."""
+    """A minimal torchvision dataset."""
 
     def __init__(self, images, labels, classes=None):
         self.images, self.labels = images, labels

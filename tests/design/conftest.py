@@ -12,7 +12,7 @@ install_import_hook(["nogs.design.baselines", "nogs.design.epe"], "beartype.bear
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Tensors here are small: threads would wait for each other longer than they compute."""
+    """Tensors here are small, so that threads would wait longer than they compute."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -25,7 +25,7 @@ def nodes():
 
 @pytest.mark.slow
 def test_ray_writes_the_local_bytes(nodes, tmp_path):
-    """With a bank's codes and a network from the object store, whose arrays lie elsewhere than those of files."""
+    """With a bank's codes and a network from the object store, whose arrays are in other memory than those of files."""
     annotate_digits.make(tmp_path)
     annotate_digits.run(tmp_path, tmp_path / "local")
     command = [sys.executable, annotate_digits.__file__, str(tmp_path), str(tmp_path / "ray"), nodes.address]

@@ -1,4 +1,4 @@
-"""A cross-fitted posterior in the design: every completion is asked of the network that has not seen its source."""
+"""A cross-fitted posterior in the design: the network not trained on its source evaluates each completion."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ CONFIG = PosteriorConfig(
 
 @pytest.fixture(scope="module")
 def task(world):
-    """The pointer world, of which the posterior may learn but a part of the images that the bank shows."""
+    """The pointer world, in which the posterior may learn only a part of the bank's images."""
     whole = world.task()
     return replace(whole, splits={**whole.splits, "posterior": whole.splits["posterior"][::2]}, fingerprint="part")
 
@@ -142,7 +142,7 @@ def test_completions_without_a_source_are_anybodys():
 
 
 class Memorising:
-    """The exact posterior, but sure of the images that it knows by heart."""
+    """The exact posterior, but overconfident on the images that it was trained on."""
 
     def __init__(self, world, known):
         self.exact, self.known = exact_design.ExactPosterior(world), {image.tobytes() for image in known}
@@ -151,19 +151,19 @@ class Memorising:
     def log_probabilities(self, images, pixels, *, index=None, observed=None, flip=None):
         answers = self.exact.log_probabilities(images, pixels, index=index, observed=observed, flip=flip)
         index = range(len(pixels)) if index is None else index.tolist()
-        heart = torch.tensor([images[i].numpy().tobytes() in self.known for i in index])
-        return torch.where(heart[:, None, None], torch.log_softmax(20 * answers.clamp(min=-20), -1), answers)
+        known = torch.tensor([images[i].numpy().tobytes() in self.known for i in index])
+        return torch.where(known[:, None, None], torch.log_softmax(20 * answers.clamp(min=-20), -1), answers)
 
 
-def test_what_the_posterior_knows_by_heart_is_measured_and_said(world):
+def test_overfitting_of_the_posterior_is_measured_and_reported(world):
     completion = exact_design.ExactCompletion(world, bank=np.arange(0, 162, 2))
     images = world.images[1::2]
     bank = world.images[::2]
     found = {}
-    for name, known in (("honest", bank[:0]), ("by heart", bank)):
+    for name, known in (("honest", bank[:0]), ("overfit", bank)):
         tools = Tools(Memorising(world, known), completion, torch.device("cpu"))
         found[name] = confidence(tools, images, glimpses=2, seed=0)
-    assert found["honest"]["images"] == found["by heart"]["images"]
+    assert found["honest"]["images"] == found["overfit"]["images"]
     # the mean over the bank one by one, with the weights that its images have in the world
     weights, total = world.counts[::2] / world.counts[::2].sum(), 0.0
     where = random_locations(tools.posterior, glimpses=2, seed=0, device=torch.device("cpu"))
@@ -179,13 +179,13 @@ def test_what_the_posterior_knows_by_heart_is_measured_and_said(world):
         told = sentence(numbers, generator="digits").endswith(
             "easier for the posterior; consider another --bank.generator"
         )
-        assert told == (name == "by heart")
-        assert "by heart" not in sentence({**numbers, "networks": 4}, generator="training-images")
-        assert "by heart" not in sentence({**numbers, "error_of_difference": 1.0}, generator="training-images")
+        assert told == (name == "overfit")
+        assert "overfit" not in sentence({**numbers, "networks": 4}, generator="training-images")
+        assert "overfit" not in sentence({**numbers, "error_of_difference": 1.0}, generator="training-images")
     assert lines["honest"].startswith("mean entropy after 2 random glimpses (nats): ")
-    assert "by heart" not in lines["honest"]
-    assert lines["by heart"].endswith(
-        ": the posterior has learned the bank's images by heart, which misleads the search; train it with "
+    assert "overfit" not in lines["honest"]
+    assert lines["overfit"].endswith(
+        ": the posterior overfits the bank's images, which misleads the search; train it with "
         "--posterior.folds 4, or build the bank with another --bank.generator"
     )
 
@@ -237,7 +237,7 @@ def test_bank_that_does_not_say_what_it_shows_is_refused(task, tools, tmp_path):
 
 
 def test_a_posterior_of_somebodys_own_is_asked_as_before(world):
-    """Members need not be able to prepare anything, and what joins them need not be a class of ours."""
+    """Members need no `prepare`, and the class that joins them need not be ours."""
     exact = exact_design.ExactPosterior(world)
 
     class Together(exact_design.ExactPosterior):

@@ -63,7 +63,7 @@ def test_every_attribute_comes_from_one_evaluation(world):
 
 
 def test_errors_are_the_spread_of_estimates_over_new_completions(world):
-    """The mean of the squared errors is the variance of what they are errors of, also with importance weights.
+    """The mean of the squared errors is the variance of the estimates, also with importance weights.
 
     Completions are drawn uniformly from the images that agree, and weigh what these images weigh.
     """
@@ -206,7 +206,7 @@ def network(request):
 
 
 class Plain:
-    """A posterior of somebody's own, which prepares nothing."""
+    """A user's own posterior, without `prepare`."""
 
     def __init__(self, posterior):
         self.grid, self.space = posterior.grid, posterior.space

@@ -143,7 +143,7 @@ def test_a_single_location_is_chosen_for_sure(world, name):
 
 
 class Table:
-    """Entropies that are known beforehand: a smooth dip and noise that locations have in common."""
+    """Entropies known in advance: a smooth dip, and noise that locations share."""
 
     def __init__(self, values, weights, grid):
         self.full, self.weights, self.posterior = values, weights, SimpleNamespace(grid=grid)
@@ -204,7 +204,7 @@ def test_winner_is_within_tolerance_of_the_grids_and_costs_a_fraction(dips, sear
 
 
 def faces(number, *, side=50, completions=200, seed=1):
-    """Maps of the size of CelebA-HQ's: an attribute shows in a few places, more or less on each completion.
+    """Maps of the size of CelebA-HQ's: an attribute is visible in a few places, with varying strength by completion.
 
     On each completion an entropy falls around every place by its own amount, and the place is a little elsewhere; small
     ripples are nobody's else. The whole is in nats of one attribute.
@@ -235,7 +235,7 @@ def test_race_at_the_size_of_celeba_hq_costs_a_tenth_of_the_grid():
 
 
 def test_share_is_kept_to_where_nothing_can_be_settled():
-    """Locations that hardly differ: the race does what it can afford, and says that it is not sure."""
+    """Locations that hardly differ: the race uses its budget, and reports that it is not settled."""
     random, grid = np.random.default_rng(0), Grid.even(image=64, glimpse=8, count=20)
     values = torch.from_numpy(random.normal(0.5, 0.1, (6, 60, 400)))
     weights = torch.full((6, 60), 1 / 60, dtype=torch.float64)
@@ -353,7 +353,7 @@ def test_recipe_names_the_search(name, kind):
 
 @pytest.mark.skipif(importlib.util.find_spec("botorch") is None, reason="BoTorch is not installed")
 def test_bayesopt_finds_the_dip_with_few_locations(dips):
-    """And better than as many locations that are spread evenly."""
+    """Better also than as many evenly spread locations."""
     values, weights, grid = dips
     table, plain = (Table(torch.from_numpy(values[:3]), torch.from_numpy(weights[:3]), grid) for _ in range(2))
     choice = BayesOpt(start=16, budget=40).search(table, everything(table))

@@ -1,4 +1,4 @@
-"""Posterior and bank by way of a store: what a worker opens there answers as the files do."""
+"""Posterior and bank from a store: a worker's tools from there give the same results as those from files."""
 
 import shutil
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Random changes of images, against a slow computation pixel by pixel."""
+"""Random changes of images, compared with a slow computation pixel by pixel."""
 
 import math
 

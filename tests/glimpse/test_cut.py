@@ -8,7 +8,7 @@ from nogs.glimpse import Grid, cut
 
 
 def slow_cut(images, pixels, *, glimpse, index, flip):
-    """One glimpse after the other by numpy's slices, from an image that is really flipped."""
+    """Glimpses one by one with numpy slices, from an image that is actually flipped."""
     out = np.empty((len(pixels), glimpse, glimpse, images.shape[-1]), np.uint8)
     for n, (row, column) in enumerate(pixels):
         image = np.flip(images[index[n]], 1) if flip[n] else images[index[n]]
@@ -18,7 +18,7 @@ def slow_cut(images, pixels, *, glimpse, index, flip):
 
 @st.composite
 def scenes(draw):
-    """Images, and glimpses of them with borders and overlaps made likely."""
+    """Images and glimpses, often at borders or overlapping."""
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     number, height, width = draw(st.integers(1, 4)), draw(st.integers(3, 20)), draw(st.integers(3, 20))
     channels = draw(st.sampled_from([1, 3, 4]))
@@ -115,8 +115,8 @@ def test_narrow_integer_locations_are_read_as_well():
         assert cut(images, pixels.to(dtype), glimpse=16).equal(expected)
 
 
-def test_batch_without_index_must_have_one_entry_an_image():
+def test_batch_without_index_must_have_one_entry_per_image():
     images = torch.zeros(3, 8, 8, 3, dtype=torch.uint8)
     for pixels in (torch.zeros(2, 2, dtype=torch.long), torch.zeros(2, dtype=torch.long)):
-        with pytest.raises(ValueError, match=r"first batch axis must have one entry an image \(3\)"):
+        with pytest.raises(ValueError, match=r"first batch axis must have one entry per image \(3\)"):
             cut(images, pixels, glimpse=4)

@@ -134,7 +134,7 @@ def test_impossible_grid_is_refused_with_one_sentence(change, sentence):
 
 
 def test_impossible_counts_and_spacings_are_refused():
-    with pytest.raises(InputError, match=r"A grid of 8 positions an axis does not fit into 0\.\.6"):
+    with pytest.raises(InputError, match=r"A grid of 8 positions per axis does not fit into 0\.\.6"):
         Grid.even(image=10, glimpse=4, count=8)
     with pytest.raises(InputError, match="spacing must be at least 1 px, but is 0"):
         Grid.spaced(image=10, glimpse=4, spacing=0)

@@ -59,7 +59,7 @@ def test_overlapping_glimpses_are_counted_once():
 
 def test_shown_is_the_mean_of_the_mask():
     pixels = torch.randint(0, 20, (50, 6, 2), generator=torch.Generator().manual_seed(0))
-    pixels[:10, 3] = pixels[:10, 1]  # the same place twice
+    pixels[:10, 3] = pixels[:10, 1]  # the same location twice
     found = shown(pixels, glimpse=9, height=28, width=30)
     for t in range(6):
         expected = mask(pixels[:, : t + 1], glimpse=9, height=28, width=30).float().mean((1, 2))

@@ -151,9 +151,10 @@ def test_predict_names_the_attributes_and_draws_all_of_them(place, capsys, monke
     assert main(["predict", "faces", picture, "--picture", "sheet.png", "--csv", "all.csv"]) == 0
     said = capsys.readouterr()
     present = ", ".join(f"{name} {share:.1%}" for name, share in answers.present.items()) or "none"
-    assert (
-        said.out
-        == f"{picture}: {present}; 2 attributes, 3 glimpses for each, {answers.pixels_read:.1%} of the pixels\n"
+    each = (answers["red"].pixels_read + answers["blue"].pixels_read) / 2
+    assert said.out == (
+        f"{picture}: {present}; 2 attributes, 3 glimpses for each, {each:.1%} of the pixels for one attribute on "
+        f"average, {answers.pixels_read:.1%} for all together\n"
     )
     assert "Network: faces comes with nogs." in said.err
     with Image.open("sheet.png") as sheet:
@@ -202,8 +203,10 @@ def test_published_network_is_packed_with_card_and_looks(place, capsys):
     assert packed.classify(home / "faces.png") == nogs.load("faces").classify(home / "faces.png")
     card, config = Path("all/README.md").read_text(), json.loads(Path("all/config.json").read_text())
     assert "says whether each of 2 attributes is there" in card
-    assert "| accuracy, one sampled look | 62.5% |" in card  # the mean of 50 and 75
+    assert "| accuracy | 62.5% |" in card  # the mean of 50 and 75
     assert "## Network faces" in card
+    assert "which it chooses among " in card
+    assert "iteration 3)" in card
     assert config["attributes"] == list(NAMES)
     assert config["architecture"]["glimpses"] == 3
     assert "folder/of" not in Path("all/config.json").read_text()
@@ -214,3 +217,20 @@ def test_published_network_is_packed_with_card_and_looks(place, capsys):
     pack(find("mine.safetensors"), Path("two"))
     assert nogs.load("two").classify(home / "birds.png") == nogs.load("mine.safetensors").classify(home / "birds.png")
     assert store.about_posterior("two/model.safetensors")["config"]["teacher"] == "teacher.safetensors"
+
+
+@pytest.mark.parametrize(("attributes", "own"), [((None,), ""), (NAMES, ", one for each attribute,")])
+def test_card_of_a_kept_fixed_order_says_so_and_has_each_score_once(attributes, own):
+    task = worlds.pointer_world().task(kind="categorical" if attributes == (None,) else "bernoulli")
+    made, posterior = network(task, learned=False, variables=range(len(attributes)))
+    test = {"accuracy": 0.5, "averaged_accuracy": 0.5, "greedy_accuracy": 0.5, "nll": -0.0}
+    entries = {one or "": about(task, one) | {"iteration": 0, "test_images": 1234, "test": test} for one in attributes}
+    save_network(Path("kept.safetensors"), made, posterior, task=task, about=entries, trained=TRAINED)
+    card = (pack(find("kept.safetensors"), Path("kept")) / "README.md").read_text()
+    assert f"px, in the same fixed order of locations{own} for every image, of {len(task.grid)} locations, and " in card
+    assert "No learned choice of locations beat the fixed order on the validation images." in card
+    assert "(seed 0)." in card
+    assert "iteration" not in card
+    assert "On the task's 1,234 test images:" in card
+    rows = [line for line in card.splitlines() if line.startswith("| ")]
+    assert rows == ["| measure | value |", "| accuracy | 50.0% |", "| negative log-likelihood (nats) | 0.000 |"]

@@ -19,12 +19,12 @@ def model(**fields):
 
 
 def mark(image):
-    """What the random numbers of a picture's looks are named by."""
+    """The key of the random numbers of a picture's looks."""
     return hashlib.blake2b(np.asarray(image).tobytes(), digest_size=8).hexdigest()
 
 
 def rollout(model, image, uniforms=None):
-    """What training and evaluation do with the same image: locations (pixels) and probabilities."""
+    """The locations (pixels) and probabilities of the same image in training and evaluation."""
     found = model.networks(image[None], torch.zeros(1, 1, dtype=torch.int64), uniforms=uniforms)
     return GRID.pixels[found.locations[0, 0]].tolist(), torch.softmax(found.logits[0, 0], -1).numpy()
 
@@ -181,8 +181,9 @@ def test_impossible_confidence_is_refused(stop_at):
 def test_unknown_policy_and_number_of_looks_are_refused():
     with pytest.raises(InputError, match="There is no policy 'greedy'; choose sample or argmax"):
         model().look(policy="greedy")
-    for looks, policy in ((0, "sample"), (2, "argmax")):
-        with pytest.raises(InputError, match="at least one look, and several only with the policy sample"):
+    same = "With the policy argmax all 2 looks are the same; leave --looks out, or add --policy sample"
+    for looks, policy, sentence in ((0, "sample", "at least one look, not 0; raise --looks"), (2, "argmax", same)):
+        with pytest.raises(InputError, match=sentence):
             model().classify(images(1)[0].numpy(), looks=looks, policy=policy)
 
 

@@ -160,7 +160,7 @@ def test_other_onnx_file_is_refused(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's count of a process's pages")
 def test_steps_take_no_more_memory_than_the_first_ones(exported):
-    """Run alone in a process: what other tests leave behind must not count."""
+    """Run alone in a process, so that leftovers of other tests don't count."""
     code = """
 import sys, numpy
 from nogs.model.exported import Exported

@@ -31,9 +31,31 @@ def test_network_is_named_in_full_or_by_words(tmp_path, asked, name):
     assert find(write_run(tmp_path, MANY), network=asked).name == name
 
 
-def test_unknown_network_is_refused_with_those_there_are(tmp_path):
-    with pytest.raises(InputError, match=r"has no network 'rom'; it has ps-nogs/seed-0, ram/seed-0, ram/seed-1\."):
-        find(write_run(tmp_path, MANY), network="rom")
+def test_unknown_network_is_refused_with_those_there_are_or_the_one_that_was_meant(tmp_path):
+    with pytest.raises(InputError, match=r"has no network 'mine'; it has ps-nogs/seed-0, ram/seed-0, ram/seed-1\."):
+        find(write_run(tmp_path, MANY), network="mine")
+    with pytest.raises(InputError, match=r"has no network 'rom'; did you mean 'ram'\?"):
+        find(tmp_path, network="rom")
+
+
+def test_of_equally_good_networks_a_plain_way_to_look_is_not_taken(tmp_path):
+    run = write_run(tmp_path, {"centre-out/seed-0": 0.7, "ram/seed-0": 0.7, "random/seed-0": 0.6})
+    assert find(run).name == "ram/seed-0"
+
+
+def test_file_that_is_no_network_is_refused(tmp_path):
+    (tmp_path / "report.html").touch()
+    with pytest.raises(
+        InputError, match=r"report\.html is not a network \(\.safetensors\); give the folder of its run"
+    ):
+        find(tmp_path / "report.html")
+
+
+def test_misspelt_names_are_told_what_was_meant(tmp_path):
+    with pytest.raises(InputError, match=r"has no network for 'smilling'; did you mean 'Smiling'\?"):
+        find(write_run(tmp_path, FACES), attribute="smilling")
+    with pytest.raises(InputError, match=r"There is no run celebahq; did you mean 'celeba-hq'\?"):
+        find("celebahq")
 
 
 def test_networks_of_different_attributes_are_not_compared(tmp_path):

@@ -52,6 +52,14 @@ def test_grey_and_transparent_pictures_are_converted_and_said(tmp_path, mode, sa
     assert read(path).notes == (said,)
 
 
+@pytest.mark.parametrize(("value", "said"), [(None, "None"), (b"x", "a value of the type bytes")])
+def test_other_types_are_refused_with_those_that_are_taken(value, said):
+    with pytest.raises(
+        InputError, match=rf"^A picture must be a file's path, a Pillow image or a uint8 array, not {said}\.$"
+    ):
+        read(value)
+
+
 def test_grey_and_transparent_arrays_are_converted():
     grey = noise(24, 24)
     assert np.array_equal(read(grey).pixels, np.repeat(grey[..., None], 3, 2))

@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 import torch
 
+import worlds
 from nogs.attention.architecture import Architecture
 from nogs.attention.cohort import Cohort, Member
 from nogs.attention.evaluation import Evaluator, coverage
 from nogs.attention.network import Networks
 from nogs.model.classifier import Model
-from nogs.model.stopping import accuracy_by_glimpses, summary, watch, write_accuracy_by_glimpses
+from nogs.model.stopping import accuracies_by_glimpses, accuracy_by_glimpses, summary, watch, write_accuracy_by_glimpses
+from nogs.plus.network import TokenNetwork
+from nogs.runtime import streams
 from nogs.runtime.errors import InputError
+from small_posteriors import network as token_network
 from small_runs import GRID, about, images, network
 from toy_attention import toy_task
 
@@ -82,6 +86,51 @@ def test_summary_is_what_one_counts_by_hand():
         assert part["mean_glimpses"] == pytest.approx(np.mean(glimpses))
         assert part["pixels_read"] == pytest.approx(np.mean(read))
         assert part["stopped_after"] == pytest.approx([np.mean(np.array(glimpses) == t) for t in (1, 2, 3, 4)])
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_networks_on_a_posterior_say_in_batches_what_they_say_step_by_step(sampled, shared):
+    task = worlds.pointer_world().task(kind="bernoulli")
+    made, _ = token_network(task, learned=not sampled, sampled=sampled, variables=(0, 2), shared=shared)
+    names = ("red", "blue")
+    said = {"task": task.name, "method": "random" if sampled else "ps-nogs+", "seed": 3}
+    abouts = [{**said, "attribute": name, "labels": [f"not {name}", name]} for name in names]
+    found = accuracies_by_glimpses(made, abouts, task, trajectories=2, thresholds=(0.6,))
+    rows = torch.from_numpy(task.rows("test"))
+    for number, name in enumerate(names):
+        made.attribute = number
+        assert accuracy_by_glimpses(made, abouts[number], task, trajectories=2, thresholds=(0.6,)) == found[number]
+        assert found[number]["attribute"] == name
+        for policy in ("argmax", "sample"):
+            drawn, uniforms = sampled and policy == "sample", None
+            images = rows.repeat_interleave(2) if drawn else rows
+            if drawn:
+                counter = torch.arange(len(images) * 3).view(-1, 3)
+                uniforms = streams.uniform(streams.key(3, "evaluation", "test"), counter)
+            truth = torch.from_numpy(task.labels[images.numpy(), task.attribute(name)].astype(np.int64))
+            slow = summary(*watch(made, task.images, images, uniforms), truth, grid=task.grid, thresholds=(0.6,))
+            fast = found[number]["policies"][policy]
+            for key in ("accuracy", "nll", "confidence", "pixels_read"):
+                assert fast[key] == pytest.approx(slow[key], abs=1e-5)
+            (ours,), (theirs,) = fast["stopping"], slow["stopping"]
+            assert ours["stopped_after"] == pytest.approx(theirs["stopped_after"], abs=1e-5)
+            assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1e-5)
+
+
+def test_what_draws_nothing_looks_once(monkeypatch):
+    task = worlds.pointer_world().task(kind="bernoulli")
+    made, _ = token_network(task, variables=(0, 2), shared=True)
+    abouts = [
+        {"task": task.name, "method": "fixed", "seed": 0, "attribute": name, "labels": [f"not {name}", name]}
+        for name in ("red", "blue")
+    ]
+    look, images = TokenNetwork.look, []
+    monkeypatch.setattr(
+        TokenNetwork, "look", lambda made, _, rows, *a, **k: images.append(len(rows)) or look(made, _, rows, *a, **k)
+    )
+    accuracies_by_glimpses(made, abouts, task)
+    assert sum(images) == len(task.splits["test"])  # for both attributes and both policies together
 
 
 def test_file_lies_beside_the_network(tmp_path, found):

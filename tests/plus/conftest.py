@@ -1,4 +1,4 @@
-"""The tiny world, and a posterior that knows it well."""
+"""The tiny world, and a well-trained posterior of it."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def task(world):
 
 @pytest.fixture(scope="session")
 def trained(task, tmp_path_factory):
-    """A posterior that knows the world well: half a minute on one core."""
+    """A well-trained posterior of the world: half a minute on one core."""
     torch.set_num_threads(1)
     config = SMALL.model_copy(
         update={"learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "batch": 192, "iterations": 500}

@@ -1,4 +1,4 @@
-"""Networks to pass on: one small file for posterior and network, that looks as the run's own does."""
+"""Published networks: one small file for posterior and network, which looks as the run's own does."""
 
 import re
 
@@ -99,7 +99,7 @@ def test_a_view_publishes_the_network_of_all_attributes_with_a_card(faces, tmp_p
     _, about = load_network(out, attribute="blue")
     assert f"| blue | {about['test']['accuracy']:.1%} | {about['test']['nll']:.3f} |" in card
     assert "| mean of 2 attributes |" in card
-    assert "No image that is annotated, validates or tests was trained on." in card
+    assert "Not trained on any image to annotate, to validate or to test." in card
 
 
 def test_a_core_that_was_trained_on_says_so_and_can_not_annotate(task, tmp_path):
@@ -132,7 +132,7 @@ def test_a_core_that_was_trained_on_says_so_and_can_not_annotate(task, tmp_path)
             assert trained_elsewhere(path, task) == seen
             assert set(strangers(task, str(path))) >= set(task.splits["annotate"]) or seen
             assert (set(strangers(task, str(path))) == set(task.splits["validation"])) == bool(seen)
-        went_on = "went on with all training images, those to annotate among them: it must not annotate these"
+        went_on = "Trained further on all training images, including those to annotate, so it must not annotate them"
         assert (went_on in out.with_suffix(".md").read_text()) == bool(seen)
 
 
@@ -164,7 +164,7 @@ def test_publishing_by_command_says_the_size_and_refuses_what_it_can_not(faces, 
     folder, _ = faces
     source, out = folder / "attention" / "fixed" / "seed-0.safetensors", tmp_path / "x.safetensors"
     assert main(["posterior", "publish", str(source), "--out", str(out), "--bits", "5"]) == 2
-    assert "lies in no run, whose recipe its card tells" in capsys.readouterr().err
+    assert "is not in a run, whose recipe the card needs" in capsys.readouterr().err
     recipe("digits").to_yaml(folder / "recipe.yaml")
     assert main(["posterior", "publish", str(source), "--out", str(out), "--bits", "5"]) == 0
     assert re.search(

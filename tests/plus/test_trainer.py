@@ -14,6 +14,7 @@ from nogs.plus.looks import Looks
 from nogs.plus.network import TokenNetwork
 from nogs.plus.store import load_network
 from nogs.plus.training import train
+from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from nogs.stages.evaluation import evaluate
 from nogs.supervision import fixed as fixed_module
@@ -67,10 +68,11 @@ def test_a_large_grid_is_searched_coarsely_and_then_around_the_best(monkeypatch)
 
 
 def test_the_head_learns_the_expected_posterior_entropy(world, task, trained, tmp_path):
-    """Of a calibrated posterior, the mean cross-entropy after a location is Eq. 3's expected posterior entropy."""
+    """For a calibrated posterior, the mean cross-entropy after a location is Eq. 3's expected posterior entropy."""
     config = PlusConfig(iterations=300, batch=64, candidates=6, learning_rate=5e-3, validate_every=300)
     (folder,) = run(task, trained, tmp_path, "ps-nogs+", config=config)
     network, about = load_network(folder / "best-accuracy.safetensors")
+    assert (about["task"], about["title"]) == (task.name, task.title)
     assert about["iteration"] > 0
     seen, errors = [worlds.A], []
     for image in world.images[::10]:
@@ -103,12 +105,33 @@ def test_what_does_not_beat_the_fixed_order_is_not_kept(task, tmp_path, monkeypa
     fixed, _ = load_network(plain / "best-accuracy.safetensors")
     assert about["iteration"] == 0
     assert network.looks.head is None
-    judged, _, _ = evaluate(
+    ((judged, _, _),) = evaluate(
         folder / "best-accuracy.safetensors", task, split="test", trajectories=1, device=torch.device("cpu")
     )
     assert judged["scores"]["warning"] is None  # it is kept on purpose, and no collapsed policy
     for name, value in fixed.state_dict().items():
         assert torch.equal(value, network.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(("gain", "kept"), [(0.05, False), (0.2, True)])
+def test_a_version_that_may_be_better_by_chance_is_not_kept(task, tmp_path, monkeypatch, gain, kept):
+    """The images' cross-entropies fall by `gain` on average, with a standard error of 0.05 or less."""
+    posterior = saved(task, tmp_path / "p.safetensors")
+    validate = trainer_module.Trainer.validate
+
+    def slightly_better(trainer):
+        found, count = validate(trainer), len(trainer.losses)
+        if not trainer.iteration:
+            return found
+        change = torch.where(torch.arange(count) % 2 == 0, 1.0, -1.0)[: count - count % 2]
+        change = 0.05 * count**0.5 * torch.cat([change, torch.zeros(count % 2)]) - gain
+        trainer.losses.copy_(trainer.fixed + change)
+        return {**found, "validation_nll": float(trainer.losses.mean())}
+
+    monkeypatch.setattr(trainer_module.Trainer, "validate", slightly_better)
+    (folder,) = run(task, posterior, tmp_path / "run", "ps-nogs+")
+    _, about = load_network(folder / "best-accuracy.safetensors")
+    assert (about["iteration"] > 0) == kept
 
 
 @pytest.mark.parametrize("rate", [0, 1e-2])
@@ -165,7 +188,6 @@ def test_what_all_candidates_share_weighs_a_tenth(task):
 
 
 def test_a_stopped_training_goes_on_to_the_same_network(task, tmp_path, monkeypatch):
-    monkeypatch.setattr("nogs.runtime.training.SAVE_SECONDS", 0.0)
     posterior = saved(task, tmp_path / "p.safetensors")
     config = PlusConfig(iterations=6, batch=16, candidates=3, learning_rate=1e-2, core_rate=1e-2, validate_every=2)
     (whole,) = run(task, posterior, tmp_path / "whole", "ps-nogs+", config=config)
@@ -179,6 +201,7 @@ def test_a_stopped_training_goes_on_to_the_same_network(task, tmp_path, monkeypa
     monkeypatch.setattr(trainer_module.Trainer, "step", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(task, posterior, tmp_path / "parts", "ps-nogs+", config=config)
+    assert list((tmp_path / "parts").rglob("state.safetensors"))
     monkeypatch.setattr(trainer_module.Trainer, "step", step)
     (parts,) = run(task, posterior, tmp_path / "parts", "ps-nogs+", config=config)
     for name in ("best-accuracy.safetensors", "evaluation.json"):
@@ -208,6 +231,20 @@ def test_attributes_share_one_network(world, tmp_path):
         load_network(folders[0] / "best-accuracy.safetensors")
 
 
+def test_attributes_of_a_later_command_leave_the_earlier_ones_network(world, tmp_path):
+    task = world.task(kind="bernoulli")
+    posterior = saved(task, tmp_path / "p.safetensors")
+    (red,) = run(task, posterior, tmp_path / "run", "fixed", attributes=("red",))
+    before, _ = load_network(red / "best-accuracy.safetensors")
+    folders = run(task, posterior, tmp_path / "run", "fixed", attributes=("red", "green", "blue"))
+    for folder in folders:
+        network, about = load_network(folder / "best-accuracy.safetensors")
+        assert about["attribute"] == folder.parent.name
+        assert network.variables[network.attribute] == task.attribute(about["attribute"])
+    after, _ = load_network(red / "best-accuracy.safetensors")
+    assert torch.equal(before.looks.table, after.looks.table)
+
+
 def test_random_locations_are_uniform_and_centre_out_starts_in_the_centre(task, tmp_path):
     posterior = saved(task, tmp_path / "p.safetensors")
     random, centre = run(task, posterior, tmp_path / "run", "random", "centre-out")
@@ -235,6 +272,29 @@ def test_temperatures_fit_where_the_network_looks(task, tmp_path):
     factors = torch.linspace(0.05, 3, 600)
     losses = [torch.nn.functional.cross_entropy(logits * factor, truth).item() for factor in factors]
     assert network.inverse_temperature[3, 0].item() == pytest.approx(factors[int(np.argmin(losses))].item(), abs=0.02)
+
+
+@pytest.mark.parametrize("method", ["fixed", "random"])
+def test_one_temperature_serves_all_attributes_along_their_own_looks(world, tmp_path, method):
+    task = world.task(kind="bernoulli")
+    posterior = saved(task, tmp_path / "p.safetensors", seed=3)
+    folders = run(task, posterior, tmp_path / "run", method, attributes=("red", "blue"))
+    network, _ = load_network(folders[0] / "best-accuracy.safetensors")
+    rows = task.rows("validation")
+    images, factors = images_of(task, rows), np.linspace(0.05, 3, 300)
+    index, losses = torch.arange(len(rows)), np.zeros((3, len(factors)))
+    counter = torch.from_numpy(rows)[:, None] * 3 + torch.arange(3)
+    drawn = streams.uniform(streams.key(0, "plus calibration"), counter) if method == "random" else None
+    for n, name in enumerate(("red", "blue")):
+        _, locations, _ = network.look(images, index, torch.full_like(index, n), uniforms=drawn)
+        sign = 2 * task.labels[rows, task.attribute(name)].astype(float) - 1
+        for step in range(3):
+            tokens = network.read(images, index, locations[:, : step + 1])
+            logits = network.core.classify(network.states(tokens)).detach()[:, task.attribute(name)].numpy()
+            losses[step] += np.logaddexp(0, -sign * logits * factors[:, None]).mean(1)
+    for step in range(3):
+        found = network.inverse_temperature[step + 1].tolist()
+        assert found == pytest.approx([factors[losses[step].argmin()]] * 2, abs=0.02)
 
 
 @pytest.mark.parametrize("kind", ["cnn", "glimpses", "plain"])

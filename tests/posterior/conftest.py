@@ -8,7 +8,7 @@ import worlds
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Tensors here are small: threads would wait for each other longer than they compute."""
+    """Tensors here are small: threads would wait longer than they compute."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -17,12 +17,7 @@ def one_thread():
 
 @pytest.fixture(autouse=True, scope="module")
 def blank(blank_figures_in_the_module):
-    """Each network that is trained has a figure, which takes longer."""
-
-
-@pytest.fixture(autouse=True)
-def every_validation_is_saved(monkeypatch):
-    monkeypatch.setattr("nogs.runtime.training.SAVE_SECONDS", 0.0)
+    """Leave out the figure of each trained network, which takes longer than the training."""
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ BERNOULLI = Head(LabelSpace("bernoulli", ("x", "y")))
 
 
 def drawn(head, logits, seed=0):
-    """Labels drawn from the answers of these logits."""
+    """Labels drawn from the probabilities of these logits."""
     random = torch.Generator().manual_seed(seed)
     p = head.log_probabilities(logits).exp()
     return torch.multinomial(p.flatten(0, 1), 1, generator=random).reshape(p.shape[:2])
@@ -52,7 +52,7 @@ def test_labels_that_fit_perfectly_stay_within_the_range():
 
 
 def overconfident(task):
-    """An untrained network with large outputs: nowhere calibrated."""
+    """An untrained network with large outputs, badly calibrated."""
     architecture = Architecture(PosteriorConfig(width=16, layers=1, heads=2, token=4), task.grid, 3, Head(task.space))
     network = architecture.build()
     network.head.weight.data *= 100
@@ -73,7 +73,7 @@ def test_calibration_improves_every_number_of_glimpses(task):
     after = evaluate(calibrated, images, labels, test, where)
     for t in range(4):
         assert after[t]["cross_entropy"] < before[t]["cross_entropy"]
-        assert after[t]["accuracy"] == before[t]["accuracy"]  # a temperature changes no ranking
+        assert after[t]["accuracy"] == before[t]["accuracy"]  # a temperature does not change the ranking
 
 
 def test_scores_are_those_of_a_slow_computation():

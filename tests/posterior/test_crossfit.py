@@ -1,4 +1,4 @@
-"""Networks that each leave out some images: what they see, that they go on when stopped, and how they answer as one."""
+"""Cross-fitted networks: the images of each, resumption, and their combined predictions."""
 
 from dataclasses import replace
 
@@ -186,12 +186,12 @@ def test_networks_are_no_start(task, tmp_path):
     path = tmp_path / "p.safetensors"
     save_posterior(path, made(task), task=task)
     single = QUICK.model_copy(update={"folds": 1})
-    with pytest.raises(InputError, match=r"it is of 3 networks; give the file of one, such as fold-0"):
+    with pytest.raises(InputError, match=r"it has 3 networks; give the file of one, such as fold-0"):
         Trainer(task, config=single.model_copy(update={"start": str(path)}), glimpses=T, seed=0, device=CPU)
 
 
 def test_start_that_has_seen_the_images_is_refused():
-    with pytest.raises(ValidationError, match="start can't be had with folds: it may have seen the images"):
+    with pytest.raises(ValidationError, match="start can't be used with folds: it may have seen the images"):
         PosteriorConfig(folds=2, start="other.safetensors")
 
 

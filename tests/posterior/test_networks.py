@@ -207,7 +207,7 @@ def test_temperature_follows_the_number_of_distinct_glimpses():
     torch.testing.assert_close(
         model.log_probabilities(images, pixels, index=index)[:, 0], torch.log_softmax(2.0 * logits, -1)
     )
-    again = pixels[:, [0, 0, 1, 1, 0]]  # two places
+    again = pixels[:, [0, 0, 1, 1, 0]]  # two locations
     logits = model.logits(images, again, index=index)[:, :3]
     torch.testing.assert_close(
         model.log_probabilities(images, again, index=index)[:, 0], torch.log_softmax(1.5 * logits, -1)
@@ -255,7 +255,7 @@ def test_backbone_by_name(backbone):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"backbone": "densenet12"}, "no model 'densenet12' for posterior.backbone; did you mean densenet121?"),
+        ({"backbone": "densenet12"}, "no model 'densenet12' for posterior.backbone; did you mean 'densenet121'?"),
         ({"backbone": "vit_b_16"}, "'vit_b_16' can't read images of 36 x 40 px"),
         ({"backbone": "squeezenet1_1"}, "does not end in a linear layer"),
         ({"backbone": "resnet18", "pooled": True}, "posterior.pooled is for backbones with features"),
@@ -315,7 +315,7 @@ def test_partial_file_is_taken_only_where_said(tmp_path):
     ("name", "value", "sentence"),
     [
         ("layer1.0.conv1.weight", torch.zeros(2, 2), r"'layer1.0.conv1.weight' has the shape \[2, 2\]"),
-        ("layer9.weight", torch.zeros(1), "holds 'layer9.weight', which is no weight of this network"),
+        ("layer9.weight", torch.zeros(1), "holds 'layer9.weight', which is not a weight of this network"),
     ],
 )
 def test_strange_weights_are_refused_by_name(tmp_path, name, value, sentence):
@@ -381,7 +381,7 @@ print("one graph")
 
 
 def test_networks_are_one_graph_for_the_compiler():
-    # a process of its own: the run-time checks of shapes in tests are not for the compiler
+    # a separate process, since the compiler can't handle the run-time checks of shapes
     run = subprocess.run([sys.executable, "-c", GRAPH], capture_output=True, text=True, check=False)
     assert run.stdout == "one graph\n", run.stderr[-2000:]
 

@@ -53,7 +53,7 @@ def test_published_network_looks_and_answers(file):
     said = model.classify(np.zeros((own.data.image_size, own.data.image_size, 3), np.uint8))
     answers = said.values() if isinstance(said, dict) else [said]
     assert all(len(set(answer.locations)) == own.glimpses for answer in answers)
-    assert "## Where it looks" in file.with_suffix(".md").read_text()
+    assert "## Locations" in file.with_suffix(".md").read_text()
 
 
 def test_published_posteriors_are_small_together():

@@ -166,11 +166,11 @@ def test_file_that_is_no_posterior_or_is_damaged_is_refused(task, tmp_path):
 def test_published_posterior_is_found_by_its_name(task, tmp_path, monkeypatch):
     folder = tmp_path / "nogs" / "pretrained"
     monkeypatch.setattr(store, "__file__", str(tmp_path / "nogs" / "posterior" / "store.py"))
-    with pytest.raises(InputError, match="There is no posterior 'faces': none is published with this version"):
+    with pytest.raises(InputError, match="There is no posterior 'faces'; none is published with this version"):
         load_posterior("faces")
     save_posterior(folder / "faces.safetensors", made(task), task=task)
     assert load_posterior("faces", task=task).glimpses == 3
-    with pytest.raises(InputError, match="no posterior 'birds': published are faces; or give"):
+    with pytest.raises(InputError, match="no posterior 'birds'; published are faces; or give"):
         load_posterior("birds")
 
 

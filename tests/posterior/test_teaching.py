@@ -1,4 +1,4 @@
-"""A teacher of several networks: which of them answers about which image, what is refused, and that runs go on."""
+"""A teacher of several networks: which network serves which image, what is refused, and that runs resume."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ QUICK = PosteriorConfig(width=16, layers=1, heads=2, token=4, batch=32, iteratio
 
 
 def made(task, number=K):
-    """Untrained networks that answer very differently."""
+    """Untrained networks with very different predictions."""
     architecture, members = Architecture.of(QUICK, task=task, glimpses=T), []
     for seed in range(number):
         network = architecture.build(seed=10 + seed)
@@ -60,7 +60,7 @@ def trained(task, folder, teacher, *, glimpses=T, **fields):
 
 
 def first_steps(task, folder, teacher, monkeypatch, **fields):
-    """Train, and return what the first iteration of each network read, put out and lost."""
+    """Train, and return the inputs, outputs and losses of each network's first iteration."""
     step, losses, found = Trainer.step, Head.losses, []
 
     def noting(self):
@@ -90,7 +90,7 @@ def first_steps(task, folder, teacher, monkeypatch, **fields):
 
 
 def slow_loss(task, members, choose, query, answers):
-    """The loss where `choose` names the network that answers about each row: query by query, on changed pictures."""
+    """The loss, query by query on changed pictures, where `choose` selects the teacher's network for each row."""
     pixels, rows, flip, changes = query
     pictures = changed(torch.from_numpy(task.images.copy()), changes, index=rows, flip=flip)
     assert flip.any()
@@ -134,7 +134,7 @@ def test_an_image_that_no_network_left_out_has_no_answer(task, teacher):
 
 
 class NothingFromTheHost(TorchDispatchMode):
-    """Refuses what a graph that is being captured can't do: look at values, or bring some from the host."""
+    """Refuses what is forbidden while a graph is captured: reading values, or copying some from the host."""
 
     refused = ("_local_scalar_dense", "nonzero", "lift_fresh", "masked_select", "unique")
 
@@ -171,7 +171,7 @@ def test_fold_of_a_task_is_told_by_its_fingerprint(task):
 
 def test_teacher_of_another_number_of_folds_is_refused_before_anything_starts(task, teacher, tmp_path, capsys):
     sentence = (
-        r"The teacher .*teacher.safetensors is of 3 networks, none of which is known to have left out the same images "
+        r"The teacher .*teacher.safetensors has 3 networks, none of which is known to have left out the same images "
         r"as a network of this posterior; train both with --posterior.folds 3 on the same data and splits, or give "
         r"another --posterior.teacher\.$"
     )
@@ -208,7 +208,8 @@ def test_teacher_of_other_splits_is_refused(task, tmp_path, folds, about, number
     save_posterior(path, several if number > 1 else several.members[0], task=home, about=about)
     sentence = (
         rf"The teacher {path} was trained for other data or splits than these \(other, not pointer world .*\), "
-        "so it may know images to validate or to annotate; train it again on these, or give another --posterior.teacher"
+        "so it may have seen images to validate or to annotate; train it again on these, "
+        "or give another --posterior.teacher"
     )
     with pytest.raises(InputError, match=sentence):
         trained(task, tmp_path / "run", path, folds=folds)

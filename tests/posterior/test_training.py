@@ -88,7 +88,7 @@ def _relative(p, log_q):
 
 @pytest.fixture(scope="module")
 def folder_of(task, tmp_path_factory):
-    """The folder of a kind's training, done once, when it is asked for."""
+    """The folder of a trained posterior of a kind, trained once on first use."""
 
     @functools.cache
     def made(kind):
@@ -149,6 +149,7 @@ def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypat
     monkeypatch.setattr(Trainer, "step", dies)
     with pytest.raises(KeyboardInterrupt):
         trained(task, config, tmp_path / "parts")
+    assert list((tmp_path / "parts").rglob("state.safetensors"))
     monkeypatch.setattr(Trainer, "step", step)
     trained(task, config, tmp_path / "parts")
     whole, parts = (load_tensors(tmp_path / name / "posterior.safetensors")[0] for name in ("whole", "parts"))
@@ -594,7 +595,7 @@ def test_all_training_images_can_train_it_and_it_then_fits_no_annotation(task, t
     ("fields", "sentence"),
     [
         ({"spread": 0.2, "locations": "grid"}, "locations must be anywhere"),
-        ({"split": "train", "folds": 2}, "can't be had with folds"),
+        ({"split": "train", "folds": 2}, "can't be used with folds"),
     ],
 )
 def test_fields_that_exclude_each_other_are_refused(fields, sentence):

@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 
 def pictures(number=3_000, side=300, classes=10, training=0.7):
-    """A survey of that many pictures, `side` px high and wider than that."""
+    """A survey of `number` pictures, `side` px high and wider than that."""
     counts = {f"class {n}": number // classes for n in range(classes)}
     return Survey(number, counts, int(training * number), ((side + 40, side),) * 5, 5)
 
@@ -91,7 +91,7 @@ def test_what_the_user_gave_stays_and_the_rest_follows():
     assert found.glimpses == 2
     assert found.bank.trained.width < recipe("folder").bank.trained.width
     assert found.bank.trained.seconds is None
-    assert choices["data.image_size"].why == choices["bank.generator"].why == "as you said"
+    assert choices["data.image_size"].why == choices["bank.generator"].why == "set by you"
 
 
 def test_reasons_are_true_of_what_the_user_gave():
@@ -106,7 +106,7 @@ def test_reasons_are_true_of_what_the_user_gave():
     assert told["bank.trained.width"] == "a small generator, trained in a quarter of an hour"
     _, choices = choose(pictures(), bank__generator="trained", bank__trained__seconds="6")
     assert choices["bank.trained.width"].why == "a small generator"
-    assert (choices["bank.trained.seconds"].value, choices["bank.trained.seconds"].why) == (6, "as you said")
+    assert (choices["bank.trained.seconds"].value, choices["bank.trained.seconds"].why) == (6, "set by you")
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_maps_that_would_fill_the_disk_are_not_kept():
 
 
 def taking(seconds, seen=()):
-    """A forecast by which the training takes so many seconds at 64 px, and more the more pixels there are; `seen` gets
-    the sizes that were asked about."""
+    """A forecast in which training takes these seconds at 64 px, and more with more pixels; `seen` gets the sizes that
+    were requested."""
 
     def forecast(found, pictures):
         list.append(seen, found.data.image_size) if isinstance(seen, list) else None
@@ -223,7 +223,7 @@ def taking(seconds, seen=()):
 
 
 def within(tmp_path, monkeypatch, forecast, *, side=300, minutes=None, **given):
-    """What is chosen for 3,000 pictures for which there is some time."""
+    """The choices for 3,000 pictures with limited time."""
     monkeypatch.setattr("nogs.recipes.folder.survey", lambda config, data: pictures(side=side))
     fields = {"posterior.weights": "none"} | {name.replace("__", "."): value for name, value in given.items()}
     return choose_for(recipe("folder"), tmp_path, fields, device="cpu", forecast=forecast, minutes=minutes)
@@ -256,12 +256,25 @@ def test_a_cpu_gets_the_largest_images_for_which_there_is_time(
     assert lines[4].startswith(f"  time       about {expected} (data 30 s, posterior ")
 
 
+def test_the_time_of_the_forecasts_is_not_trained_in(tmp_path, monkeypatch):
+    clock_at, forecast = [1_000.0], taking(4_000)
+    monkeypatch.setattr("nogs.recipes.folder.time.monotonic", lambda: clock_at[0])
+
+    def slow(found, pictures):
+        clock_at[0] += 20
+        return forecast(found, pictures)
+
+    found, _ = within(tmp_path, monkeypatch, slow)
+    share = (900 - 4 * 20 - 30) / 4_000  # four sizes are forecast
+    assert found.posterior.iterations == round(share * choose(pictures())[0].posterior.iterations)
+
+
 def test_what_the_user_gave_is_measured_and_stays(tmp_path, monkeypatch):
     asked = []
     found, lines = within(tmp_path, monkeypatch, taking(40_000, asked), data__image_size="96")
     assert found.data.image_size == 96
     assert asked == [96]
-    assert "96 px (as you said)" in lines[1]
+    assert "96 px (set by you)" in lines[1]
 
 
 def test_pictures_that_are_hardly_smaller_are_enlarged(tmp_path, monkeypatch):

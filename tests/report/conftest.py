@@ -46,7 +46,7 @@ def whole_run(tmp_path_factory):
 
 @pytest.fixture
 def load():
-    """What `write_report` loads a run's images with, if they are digits."""
+    """Loads a run's images for `write_report`, if they are digits."""
     return lambda config: load_task(config) if config.kind == "digits" else None
 
 

@@ -36,7 +36,7 @@ def report(whole_run, tmp_path_factory):
 
 @pytest.fixture(params=["desktop", "phone"])
 def opened(browser, report, request):
-    """The page, with all that went wrong and all that it asked for."""
+    """The page, with its errors and its requests."""
     size = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}[request.param]
     scheme = {"desktop": "light", "phone": "dark"}[request.param]
     context = browser.new_context(viewport=size, color_scheme=scheme, has_touch=request.param == "phone")
@@ -60,7 +60,7 @@ def at(page):
 
 
 def painted(page, name):
-    """How many colours a canvas shows."""
+    """The number of colours on a canvas."""
     return page.evaluate(
         """(name) => {
           const canvas = document.querySelector(`canvas.${name}`);
@@ -84,7 +84,7 @@ def images(page):
 
 
 def shown(page):
-    """Which of them the filters leave."""
+    """The images that the filters leave."""
     return page.evaluate("[...document.querySelectorAll('.thumbs button')].map((button) => !button.hidden)")
 
 
@@ -96,6 +96,34 @@ def test_gallery_has_every_class_of_the_test_pictures(opened, whole_run):
     assert opened.locator(".thumbs button").count() == len(images(opened))
     options = opened.locator(".by-class option").all_inner_texts()
     assert set(options[1:]) == {image["label"] for image in images(opened)}
+
+
+def test_numbers_beside_the_bars_fit(opened):
+    opened.evaluate(
+        "document.querySelectorAll('.bars .share').forEach((share) => { share.textContent = '100.0\u00a0%'; })"
+    )
+    wide = "[...document.querySelectorAll('.bars .share')].map((share) => share.scrollWidth - share.clientWidth)"
+    assert max(opened.evaluate(wide)) <= 0
+
+
+@pytest.mark.parametrize(
+    ("greedy", "words"),
+    [
+        ("false", "probability of each location for this glimpse"),
+        ("true", "score of each location; the network takes the brightest"),
+    ],
+)
+def test_map_of_a_network_says_whether_locations_are_drawn_from_it(browser, report, greedy, words):
+    path = report.with_name(f"greedy-{greedy}.html")
+    text = report.read_text()
+    assert '"greedy":false' in text  # all of these networks draw theirs
+    path.write_text(text.replace('"greedy":false', f'"greedy":{greedy}'))
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector(".viewer[data-at]")
+    assert page.text_content(".viewer .meaning") == words
+    assert page.is_visible(".viewer .range") == (greedy == "false")
+    page.close()
 
 
 def test_gallery_opens_on_a_test_picture_and_the_best_network_and_plays_once(opened):
@@ -186,9 +214,9 @@ def test_gallery_steps_with_the_mouse(opened):
     opened.click(".back")
     opened.click(".lookers button:nth-child(2)")
     assert at(opened) == "0/1/2"
-    # the true class is always listed, and what is believed is drawn for each glimpse
+    # the true class is always listed, and probabilities are drawn for each glimpse
     truth = images(opened)[0]["label"]
-    assert opened.locator(".key .true").inner_text().startswith(f"{truth} (true) ")
+    assert opened.locator(".key .true").inner_text().startswith(f"{truth} (true): ")
     assert opened.locator(".chart polyline").first.get_attribute("points").count(",") == 4
     for name, least in (("whole", 5), ("seen", 2), ("map", 5)):  # glimpses of black ground have one colour
         assert painted(opened, name) >= least, name
@@ -255,7 +283,7 @@ def test_figures_enlarge_and_are_left_again(opened):
     first.focus()
     opened.keyboard.press("Enter")
     title = opened.inner_text("dialog .title")
-    assert title == "What is taken for what"
+    assert title == "Confusion matrix"
     assert opened.locator("dialog .held svg, dialog .held img").count() == 1
     opened.keyboard.press("ArrowRight")
     assert opened.inner_text("dialog .title") != title

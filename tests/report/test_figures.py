@@ -182,7 +182,7 @@ def test_completions_are_shown_likeliest_first(rng):
 
 
 def networks(method, converged, *, attribute, length=5):
-    """A network a seed, whose NLL falls to its best at validation `converged`."""
+    """A network for each seed, whose NLL falls to its best at validation `converged`."""
     return [
         Learned(
             method=method,
@@ -273,6 +273,21 @@ def test_stopping_early_is_drawn_by_glimpses_and_by_confidence():
     np.testing.assert_allclose(right.lines[0].get_xydata(), [[2, 35], [2.3, 50]])
     np.testing.assert_allclose(right.lines[1].get_xydata(), [[3, 65]])
     assert [text.get_text() for text in right.texts] == ["0.5", "0.8"]
+
+
+def test_words_beside_points_do_not_lie_on_each_other():
+    def policy(accuracy):
+        stopping = [
+            {"stop_at": at, "accuracy": accuracy + at / 20, "mean_glimpses": 3 + at / 10}
+            for at in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+        ]
+        return {"accuracy": [0.25, 0.5, 0.5], "stopping": stopping}
+
+    figure = stopping_figure({"ram": policy(0.5), "fixed": policy(0.51), "random": policy(0.51)})
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in figure.axes[1].texts]
+    assert len(boxes) > 1
+    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
 
 
 def test_methods_keep_their_colours_whoever_stands_beside_them():

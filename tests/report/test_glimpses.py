@@ -20,7 +20,7 @@ def evaluated(task, *, images=8, samples=2, glimpses=3, labels=3):
 
 
 def panels(figure):
-    """Axes with a frame of their own, apart from colour bars: images first, then heatmaps."""
+    """Axes with a frame, without colour bars: images first, then heatmaps."""
     images = [ax for ax in figure.axes if ax.images]
     maps = [ax for ax in figure.axes if ax.get_title().startswith("glimpse ")]
     return images, maps

@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -23,6 +24,7 @@ from nogs.report.plates import NetworkPlates
 from nogs.report.results import best_network
 from nogs.report.tables import methods_table
 from nogs.report.verdict import verdict
+from nogs.report.words import about, absent
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_sealed
 from nogs.sequences import load as load_sequences
@@ -86,8 +88,8 @@ def test_results_come_first_with_the_numbers_of_the_files(report, whole_run):
     for mean in means.values():
         assert f"{100 * mean:.1f} %" in first
     sentence = verdict(page.read_run(whole_run)).sentence
-    assert re.match(r"With \d+ % of the pixels (RAM|PS-NOGS) names \d+ of 100 test pictures; ", sentence)
-    assert first.index(sentence) < first.index("of the test pictures right: ")
+    assert re.match(r"With \d+ % of the pixels (RAM|PS-NOGS) is right on \d+ of 100 test pictures; ", sentence)
+    assert first.index(sentence) < first.index("test accuracy of ")
 
 
 def test_words_are_explained_before_they_are_used(report):
@@ -139,6 +141,41 @@ def test_accuracy_against_pixels_is_judged_on_all_test_pictures(whole_run, load)
     np.testing.assert_allclose(known[:, 1], [100 * row["accuracy"] for row in table])
     assert known[1, 0] == pytest.approx(100 / 16)  # one glimpse of 12 px in 48 px
     assert known[2, 0] < 200 / 16  # overlaps count once
+
+
+def test_accuracy_against_pixels_is_that_of_the_locations_which_a_network_takes(networks_alone):
+    path = networks_alone / "attention" / "ram" / "seed-0" / "accuracy-by-glimpses.json"
+    kept = read_json(path)
+    kept["own"], kept["policies"]["argmax"]["accuracy"] = "argmax", [0.25, 0.5, 0.75]
+    path.write_text(json.dumps(kept))
+    shutil.rmtree(networks_alone / "attention" / "ram" / "seed-1")
+    (plate,) = NetworkPlates(page.read_run(networks_alone), None, device="cpu")._pixels()
+    (line,) = [line for line in plate.figure.axes[0].lines if line.get_label() == "ram"]
+    np.testing.assert_allclose(line.get_ydata(), [25, 50, 75])
+
+
+def test_entropy_of_the_policy_is_shown_of_networks_that_draw_their_locations(whole_run):
+    run = page.read_run(whole_run)
+    fixed = [
+        replace(
+            network, evaluation={**network.evaluation, "member": {**network.evaluation["member"], "method": "fixed"}}
+        )
+        for network in run.networks
+    ]
+    assert list(NetworkPlates(run, None)._policy())
+    assert not list(NetworkPlates(replace(run, networks=tuple(fixed)), None)._policy())
+
+
+def test_parts_that_no_method_of_the_run_needs_are_not_missed(networks_alone):
+    run = page.read_run(networks_alone)
+    assert "bank (nogs bank build)" in absent(run, None)[0]
+    ram = tuple(network for network in run.networks if network.method == "ram")
+    assert absent(replace(run, networks=ram), None)[0] == "Not in this run: posterior (nogs posterior train)."
+
+
+def test_words_about_a_run_name_its_methods_as_the_verdict_does(whole_run):
+    text = about(page.read_run(whole_run), None)
+    assert text.endswith("3 glimpses of 12 px, each 6.2 % of the image, at 100 locations; 4 networks (PS-NOGS, RAM).")
 
 
 def test_figures_lie_beside_the_page_as_png_and_svg(report):
@@ -245,13 +282,13 @@ def test_table_of_methods_does_not_take_never_for_the_horizon(whole_run, never, 
     comparison["methods"]["ps-nogs"]["mean"]["reached"] = (4.0, 4.0, 4.0)
     comparison["methods"]["ps-nogs"]["never_reached"] = never
     table = methods_table(comparison, "")
-    assert table.columns[-1] == "validation NLL as low as ram's best at"
+    assert table.columns[-1] == "reached ram's best validation NLL at"
     assert table.rows[0][-1].text == cell
 
 
 def test_tables_say_at_which_best_an_nll_was_measured(report):
     text = Found(report).text
-    assert "Each network is the version that did best on the validation pictures" in text
+    assert "Each test score is of the checkpoint that was best by that measure on the validation pictures" in text
     assert "NLL at best accuracy (nats)" in text
 
 
@@ -305,7 +342,7 @@ def test_run_with_one_part_alone_has_its_report(whole_run, tmp_path, load, part)
 @pytest.mark.usefixtures("blank_figures")
 def test_without_images_the_page_says_so_and_shows_the_rest(whole_run, tmp_path):
     found = Found(write_report([whole_run], out=tmp_path / "page.html", device="cpu"))
-    assert "The images were not at hand (--data), so there is no gallery" in found.text
+    assert "The images were not found, so there is no gallery" in found.text
     assert "gallery" not in found.ids
     assert {"figure-curves", "figure-where", "figure-posterior", "figure-effective"} <= set(found.ids)
     assert not {"figure-epe", "figure-sequences"} & set(found.ids)
@@ -316,7 +353,7 @@ def test_maps_that_were_not_kept_are_named(whole_run, tmp_path, load):
     run = tmp_path / "run"
     shutil.copytree(whole_run, run, ignore=shutil.ignore_patterns("attention", "bank", "maps.safetensors"))
     found = Found(write_report([run], task=load, images=2))
-    assert "Maps of expected posterior entropy were not kept, apart from the first" in found.text
+    assert "Of the maps of expected posterior entropy only the first was kept" in found.text
     maps = found.looks["images"][0]["looks"][0]["maps"]
     assert maps[0] is not None
     assert maps[1:] == [None, None]
@@ -324,7 +361,7 @@ def test_maps_that_were_not_kept_are_named(whole_run, tmp_path, load):
 
 @pytest.fixture
 def networks_alone(whole_run, tmp_path):
-    """The run without posterior, bank and sequences, of which there is little to draw."""
+    """The run without posterior, bank and sequences, which leaves little to draw."""
     ignore = shutil.ignore_patterns("posterior", "bank", "sequences", "report*")
     return shutil.copytree(whole_run, tmp_path / "tiny", ignore=ignore)
 
@@ -447,7 +484,7 @@ def test_data_that_was_only_inspected_has_a_page(tmp_path, capsys):
     found = Found(write_report([tmp_path / "look"]))
     assert re.search(r"digits 60 images of \d+ px with 10 classes\.", found.text)
     assert "data" in found.ids
-    assert "only the page itself can be made anew" in found.text
+    assert "only the page can be reproduced" in found.text
 
 
 @pytest.mark.parametrize(

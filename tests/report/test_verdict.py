@@ -1,4 +1,4 @@
-"""What a run says it found is what its scores support."""
+"""The verdict of a run is supported by its scores."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def network(
 
 
 def run(*networks, random=None, tests=734):
-    """A run with these networks, and perhaps a posterior that is so often right at random locations."""
+    """A run with these networks, and optionally a posterior with this accuracy at random locations."""
     tables = {"test, calibrated": [{"glimpses": t, "accuracy": 0.1} for t in range(4)]}
     tables["test, calibrated"].append({"glimpses": 4, "accuracy": random})
     return Run(
@@ -65,22 +65,51 @@ def test_one_sentence_has_every_row():
         run(network("ram", 0.66, whole=0.8), network("fixed", 0.71), network("ps-nogs+", 0.74), random=0.664)
     )
     assert found.sentence == (
-        "With 21 % of the pixels PS-NOGS+ names 74 of 100 test pictures; RAM 66, random locations 66, one fixed "
+        "With 21 % of the pixels PS-NOGS+ is right on 74 of 100 test pictures; RAM 66, random locations 66, one fixed "
         "order 71, the whole image 80."
     )
     assert found.best == "ps-nogs+"
-    assert found.advice == ""
+    assert found.advice == ""  # three points may be chance
+
+
+def test_what_the_policy_gains_is_said_before_what_the_sequences_did_not():
+    # the demo: PS-NOGS+ is far above the fixed order, PS-NOGS is close to it
+    networks = network("ps-nogs+", 0.754), network("ps-nogs", 0.622), network("ram", 0.496), network("fixed", 0.595)
+    assert verdict(run(*networks, tests=1_000)).advice == (
+        "PS-NOGS+ is 16 points better than one fixed order of locations. It is not clear that the sequences helped "
+        "PS-NOGS, which is close to one fixed order. With 1,000 test pictures, differences of less than 4 points may "
+        "be chance."
+    )
+
+
+def test_chance_is_named_on_few_test_pictures_also_where_sequences_did_not_help():
+    networks = network("ram", 0.53), network("ps-nogs", 0.51), network("fixed", 0.52)
+    assert (
+        "With 85 test pictures, differences of less than 15 points may be chance."
+        in verdict(run(*networks, tests=85)).advice
+    )
 
 
 def test_a_policy_that_keeps_the_fixed_order_says_so():
     found = verdict(run(network("ram", 0.66), network("fixed", 0.71), network("ps-nogs+", 0.71, kept=True)))
-    assert found.advice == "PS-NOGS+ found no better way to look than one fixed order, and keeps that order."
+    assert found.advice == "PS-NOGS+ learned no better policy than one fixed order, and keeps that order."
 
 
 def test_network_to_take_is_chosen_on_validation_pictures():
     taken = run(network("ram", 0.7, validation=0.6), network("ps-nogs", 0.65, validation=0.7))
-    assert verdict(taken).sentence.startswith("With 21 % of the pixels PS-NOGS names 65 of 100 test pictures; RAM 70.")
+    assert verdict(taken).sentence.startswith(
+        "With 21 % of the pixels PS-NOGS is right on 65 of 100 test pictures; RAM 70."
+    )
     assert best_network(taken).method == "ps-nogs"
+
+
+def test_pictures_and_verdict_are_of_one_network_also_where_two_are_equally_good():
+    taken = run(network("fixed", 0.7), network("ps-nogs+", 0.7, kept=True))
+    assert verdict(taken).best == best_network(taken).method == "ps-nogs+"
+    seeds = run(
+        network("ram", 0.5), network("ram", 0.8, seed=1), network("ps-nogs", 0.7), network("ps-nogs", 0.7, seed=1)
+    )
+    assert verdict(seeds).best == best_network(seeds).method == "ps-nogs"  # on average; RAM has the best seed
 
 
 def test_random_locations_are_not_what_one_should_take():
@@ -99,14 +128,15 @@ def test_sequences_that_did_not_help_are_not_praised():
     taught = network("ps-nogs", 0.647, validation=0.7, curve=(0.7, 0.7, 0.7))
     found = verdict(run(network("ram", 0.66, curve=(0.4, 0.5, 0.6)), taught, random=0.68))
     assert found.advice.startswith("The sequences did not help: PS-NOGS is no better than RAM and random locations.")
-    assert "Try more sequences (--data.annotated), a longer training of the posterior" in found.advice
+    assert "Try more sequences (--data.annotated), longer training of the posterior" in found.advice
     assert found.races == ()
 
 
 def test_difference_that_chance_may_make_is_called_that():
     found = verdict(run(network("ram", 0.60), network("ps-nogs", 0.62), tests=107))
-    assert found.advice.startswith("It is not clear that the sequences helped: PS-NOGS is close to RAM; 13 points or ")
+    assert found.advice.startswith("It is not clear that the sequences helped PS-NOGS, which is close to RAM. Try ")
     assert "more or larger pictures" in found.advice
+    assert found.advice.endswith("With 107 test pictures, differences of less than 13 points may be chance.")
     assert verdict(run(network("ram", 0.60), network("ps-nogs", 0.62), tests=100_000)).advice == ""
 
 

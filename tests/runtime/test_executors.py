@@ -56,9 +56,7 @@ def test_results_come_as_they_finish():
 
 def test_killed_worker_is_told_after_the_results_so_far():
     results = []
-    sentence = (
-        r"^A worker process was killed .* with \d+ items in work or in line; .* run again with fewer than 2 workers\.$"
-    )
+    sentence = r"^A worker process was killed .* with \d+ items unfinished; .* run again with fewer than 2 workers\.$"
     with pytest.raises(InputError, match=sentence):
         keep(LocalExecutor(2).map(executor_tasks.die_at_three, [0, 1, 2, 3, 4]), results)
     assert {(0, 0), (1, 1), (2, 2)} <= set(results)
@@ -108,7 +106,7 @@ def test_workers_end_with_a_killed_parent():
 
 
 def alive(process):
-    """Whether it runs; an orphan that ended may wait as a zombie for a parent that collects it."""
+    """Whether the process runs; an orphan that exited may remain as a zombie."""
     try:
         with open(f"/proc/{process}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
@@ -125,6 +123,7 @@ if __name__ == "__main__":
     def end(*_):
         raise KeyboardInterrupt
     signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background inherits as ignored
     print("begun", flush=True)
     try:
         for index, _ in LocalExecutor(2).map(executor_tasks.nap, [float(word) for word in sys.argv[1:]]):
@@ -135,7 +134,7 @@ if __name__ == "__main__":
 
 
 def started(tmp_path, *naps):
-    """A process of its own group, as a terminal has it, with two workers."""
+    """A process with two workers in its own process group, as in a terminal."""
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)
     return subprocess.Popen(

@@ -178,7 +178,7 @@ def test_yaml_keeps_order_and_plain_values(tmp_path):
         (files.read_json, b'{"a": 1,', r"^.*f is not valid JSON \(line 1, column 9: "),
         (files.read_json, b"\xff\xfe", r"^.*f is not UTF-8 text \(byte 0\); save it as UTF-8\.$"),
         (files.read_yaml, None, r"^There is no file .*f; check the path\.$"),
-        (files.read_yaml, b"a: [1\nb: 2", r"^.*f is not valid YAML \(line 2, column \d+: .*\); mend it\.$"),
+        (files.read_yaml, b"a: [1\nb: 2", r"^.*f is not valid YAML \(line 2, column \d+: .*\); correct it\.$"),
         (
             files.read_yaml,
             b"!!python/object/apply:os.getcwd []",

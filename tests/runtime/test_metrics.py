@@ -77,7 +77,7 @@ def test_torn_last_line_is_ignored_and_the_next_run_writes_on_cleanly(tmp_path):
 
 def test_broken_line_in_the_middle_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"st\n{"step": 2}\n')
-    with pytest.raises(InputError, match=r"^Line 2 of .*metrics\.jsonl is not JSON \(.*\); mend or delete it\.$"):
+    with pytest.raises(InputError, match=r"^Line 2 of .*metrics\.jsonl is not JSON \(.*\); correct or delete it\.$"):
         read_metrics(tmp_path)
 
 

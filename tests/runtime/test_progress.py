@@ -61,7 +61,7 @@ def test_work_that_can_not_be_counted_is_named(capsys, impatient):
     assert all(line.startswith("sequences: ") for line in lines[place + 1 :])
     assert len(lines) - place > 1
     time.sleep(0.8)
-    assert capsys.readouterr().err == ""  # it is over
+    assert capsys.readouterr().err == ""  # finished
 
 
 def test_quick_work_says_nothing(capsys):

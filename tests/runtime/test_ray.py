@@ -58,4 +58,4 @@ def test_items_are_done_on_the_cluster_once_each_and_failures_are_told():
         found = subprocess.run(command, env=nodes.environment, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     assert "The Ray cluster lost the workers of item 2 (3) 2 times" in found.stdout
-    assert "what was finished before is kept" in found.stdout
+    assert "finished items are kept" in found.stdout

@@ -115,7 +115,7 @@ def test_a_changed_product_is_refused_by_every_reader(stage, tmp_path):
         "a.json": lambda path: files.write_json(path, {"a": 1}),
         "a.npy": lambda path: files.save_array(path, np.arange(3)),
         "inner/a.txt": lambda path: files.write_text(path, "text"),
-        "a.safetensors": lambda path: tensors.save_tensors(path, {"a": torch.ones(3)}),  # without a seal of its own
+        "a.safetensors": lambda path: tensors.save_tensors(path, {"a": torch.ones(3)}),  # has no seal
     }
     readers = {"a.json": files.read_json, "a.npy": files.load_array, "inner/a.txt": files.read_text}
     readers["a.safetensors"] = tensors.load_tensors

@@ -40,7 +40,7 @@ def test_the_release_is_imported_and_accepted(release, tmp_path, capsys):
     assert load(tmp_path / "out" / "celeba-hq" / "Smiling").attribute == "Smiling"
     assert run("validate", tmp_path / "out") == 0
     assert capsys.readouterr().out.endswith(
-        f"6 sequences in 2 folders of {tmp_path}/out checked: all are right\n"
+        f"6 sequences in 2 folders of {tmp_path}/out checked: all are valid\n"
         "checked: each line, the recipe's grid, number of glimpses and attributes; not images and splits, which need "
         "--data\n"
     )
@@ -109,7 +109,7 @@ def test_a_table_needs_a_recipe_that_it_fits(tmp_path, capsys, flags, message):
 
 def test_a_recipe_has_no_meaning_for_the_release(release, tmp_path, capsys):
     assert run("import", release, "--out", tmp_path / "out", "--recipe", "cub") == 2
-    assert "release.zip is no table (.csv or .tsv), so --recipe has no meaning" in capsys.readouterr().err
+    assert "release.zip is not a table (.csv or .tsv), so it takes no --recipe" in capsys.readouterr().err
 
 
 def test_an_export_can_be_imported_again(release, tmp_path):
@@ -205,7 +205,7 @@ def test_the_real_release_fits_the_real_data(real_release, tmp_path, capsys):
         pytest.skip("no pictures beside the release")
     assert run("import", real_release, "--out", tmp_path) == 0
     assert run("validate", tmp_path, "--data", data) == 0
-    assert f"25,000 sequences in 41 folders of {tmp_path} checked: all are right" in capsys.readouterr().out
+    assert f"25,000 sequences in 41 folders of {tmp_path} checked: all are valid" in capsys.readouterr().out
     path = tmp_path / "celeba-hq" / "Smiling" / "sequences.jsonl"
     lines = path.read_text().splitlines()
     lines[4] = json.dumps(json.loads(lines[4]) | {"image": "27000"})

@@ -276,7 +276,7 @@ def test_an_export_removes_no_files_of_others(release, tmp_path):
     birds = read_release(zipped(release, tmp_path / "r.zip"))[-1]
     (tmp_path / "out" / "birds").mkdir(parents=True)
     (tmp_path / "out" / "birds" / "notes.md").write_text("mine")
-    with pytest.raises(InputError, match=r"birds holds 'notes\.md', which is no file of the release; choose another"):
+    with pytest.raises(InputError, match=r"birds holds 'notes\.md', which is not a file of the release; choose"):
         write_release(birds, tmp_path / "out")
     assert (tmp_path / "out" / "birds" / "notes.md").read_text() == "mine"
 
@@ -285,7 +285,7 @@ def test_a_zip_is_unpacked_only_as_far_as_the_release_could_reach(release, tmp_p
     bomb = {**release, "celebhq/3/7.txt": " " * 50_000_000}
     with pytest.raises(InputError, match=r"celebhq/3/7\.txt unpacks to more than 4,096 bytes"):
         read_release(zipped(bomb, tmp_path / "bomb.zip"))
-    with pytest.raises(InputError, match=r"celebhq/3/7\.txt is no file of the release \(larger than 4,096 bytes\)"):
+    with pytest.raises(InputError, match=r"celebhq/3/7\.txt is not a file of the release \(larger than 4,096 bytes\)"):
         read_release(unpacked(bomb, tmp_path / "bomb"))
     monkeypatch.setattr(release_module, "_MOST_IN_ALL", 500)
     with pytest.raises(InputError, match=r"\.txt unpacks to more than 500 bytes in all"):

@@ -122,14 +122,14 @@ BAD_LINES = {
     ),
     "image twice": (
         lambda r: json.dumps(r).replace("{", '{"image": "z.png", ') + "\n",
-        'the field "image" is there twice',
+        'the field "image" occurs twice',
     ),
     "wrong T": (
         lambda r: r | {"locations": [[0, 4]] * 3},
-        '"locations" needs 2 entries, one a glimpse, but has 3',
+        '"locations" needs 2 entries, one per glimpse, but has 3',
     ),
-    "no list": (lambda r: r | {"epe": 0.5}, '"epe" needs 2 entries, one a glimpse, but is not a list'),
-    "wrong number of numbers": (lambda r: r | {"epe": [0.5]}, '"epe" needs 2 entries, one a glimpse, but has 1'),
+    "no list": (lambda r: r | {"epe": 0.5}, '"epe" needs 2 entries, one per glimpse, but is not a list'),
+    "wrong number of numbers": (lambda r: r | {"epe": [0.5]}, '"epe" needs 2 entries, one per glimpse, but has 1'),
     "three coordinates": (lambda r: r | {"locations": [[0, 4, 4], [0, 4]]}, r"location 1 must be \[row, column\]"),
     "half pixels": (lambda r: r | {"locations": [[0, 4], [0, 4.0]]}, r"location 2 must be \[row, column\] in whole"),
     "true is no pixel": (lambda r: r | {"locations": [[True, 0], [0, 4]]}, r"location 1 must be \[row, column\]"),

@@ -70,7 +70,7 @@ def test_gaze_is_snapped_to_the_nearest_location_and_clamped_to_the_grid(tmp_pat
     assert found.locations.tolist() == by_hand
     assert found.provenance["snapped"] == 120
     with pytest.raises(
-        InputError, match=r"(?s)gaze\.csv has 120 problems:.*line 2: location 1 .*; --snap takes it there\."
+        InputError, match=r"(?s)gaze\.csv has 120 problems:.*line 2: location 1 .*; --snap moves it there\."
     ):
         read(path, anchor="centre")
 

@@ -1,4 +1,4 @@
-"""Every stage by its own command and through `nogs run`: the same files, the same refusals in the same words."""
+"""Every stage by its own command and through `nogs run`: the same files and the same error messages."""
 
 import json
 import shutil
@@ -92,7 +92,7 @@ def files(run):
 
 
 def timeless(value):
-    """JSON without what differs between two runs of one command."""
+    """JSON without the fields that differ between two runs of one command."""
     if isinstance(value, dict):
         return {name: timeless(item) for name, item in value.items() if name not in TIMES}
     return [timeless(item) for item in value] if isinstance(value, list) else value
@@ -124,7 +124,7 @@ def test_a_run_goes_on_with_what_the_other_way_made(place, tmp_path, monkeypatch
     monkeypatch.setattr(posterior, "train_posterior", lambda *_, **__: None)
     words = [str(place / "tiny.yaml"), "--out", str(tmp_path / "run"), "--device", "cpu"]
     assert main(["run", *words, "--no-estimate", "--until", "attention", *METHODS]) == 0
-    assert capsys.readouterr().out.count("done before.") == 5
+    assert capsys.readouterr().out.count("already done.") == 5
     for command in (
         ["posterior", "train"],
         ["bank", "build"],
@@ -134,7 +134,7 @@ def test_a_run_goes_on_with_what_the_other_way_made(place, tmp_path, monkeypatch
     ):
         monkeypatch.setattr("nogs.cli.train._table", lambda rows: "")
         assert main([*command, *words] if len(command) < 3 else [command[0], *words, *command[1:]]) == 0
-        assert "done before." in capsys.readouterr().err, command
+        assert "already done." in capsys.readouterr().err, command
     assert not (tmp_path / "run.before").exists()
 
 
@@ -163,7 +163,7 @@ def sentence(argv, capsys):
             "for up to 4 glimpses, not 6; train one",
         ),
         (["annotate"], "sequences", ["--posterior", "x.safetensors"], "There is no posterior x.safetensors; check --p"),
-        (["annotate"], "sequences", ["--posterior", "nobody"], "There is no posterior 'nobody': published are"),
+        (["annotate"], "sequences", ["--posterior", "nobody"], "There is no posterior 'nobody'; published are"),
         (["annotate"], "sequences", ["--data.annotated", "0"], "has no images to annotate; raise data.annotated."),
         (["annotate"], "sequences", ["--attribute", "Smiling"], "has one categorical label and no attributes"),
         (["annotate"], "sequences", ["--workers", "0"], "--workers must be at least 1, not 0."),
@@ -174,9 +174,9 @@ def sentence(argv, capsys):
             ["--posterior.stem", "vgg", "--posterior.weights", "x.safetensors"],
             "There is no file x.safetensors; check --posterior.weights.",
         ),
-        (["train"], "attention", ["--method", "rma"], "--method must be one of ram, ram+, ps-nogs"),
+        (["train"], "attention", ["--method", "rma"], "There is no --method rma; did you mean 'ram'?"),
         (["train"], "attention", ["--method", "ram+"], "ram+ differs from ram in its pretraining alone"),
-        (["train"], "attention", ["--method", "ps-hgs"], "which task 'digits' does not have"),
+        (["train"], "attention", ["--method", "ps-hgs"], "ps-hgs needs labelled parts of birds, which only cub has"),
         (["train"], "attention", ["--seeds", "0", "0"], "--seeds must be different, but are 0, 0."),
         (["train"], "attention", ["--seeds", "-1"], "--seeds must not be negative, but are -1."),
     ],

@@ -59,7 +59,7 @@ def test_training_takes_as_long_as_it_has_iterations(data, monkeypatch):
     monkeypatch.setattr(estimates, "_seconds", lambda work, device: (work(), 1.0)[1])
     before, after = expected(data), expected(data, posterior__iterations=3_000, whole__iterations=300)
     assert (before["posterior"].training, after["posterior"].training) == (1_000, 3_000)
-    # 10 and 30 validations; and what the trained one is judged by on 6 validation and 12 test images
+    # 10 and 30 validations; and the evaluation on 6 validation and 12 test images
     assert after["posterior"].other - before["posterior"].other == 20
     assert before["posterior"].other == 10 + 3 + 2 * 12 / 6
     assert (before["whole image"].training, after["whole image"].training) == (100, 300)
@@ -69,9 +69,10 @@ def test_training_takes_as_long_as_it_has_iterations(data, monkeypatch):
     assert before["networks"].training == recipe("folder").plus.iterations + recipe("folder").attention.iterations
 
 
-def test_a_posterior_that_is_given_is_not_measured(data):
+def test_a_posterior_that_is_given_is_not_measured(data, tmp_path):
     found = changed(recipe("folder"), SMALL)
-    settings = Settings(data=data, device="cpu", method=("ram",), posterior="mine.safetensors")
+    (tmp_path / "mine.safetensors").touch()
+    settings = Settings(data=data, device="cpu", method=("ram",), posterior=str(tmp_path / "mine.safetensors"))
     stages = forecast.forecast(found, survey(found.data, data=data), settings=settings)
     assert [one.stage for one in stages] == ["data", "whole image", "networks", "report"]
 

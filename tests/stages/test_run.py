@@ -33,7 +33,7 @@ TINY = {
 
 
 def tiny(**changes):
-    """The recipe of the demo in little."""
+    """A small version of the demo's recipe."""
     fields = {f"{part}.{name}": value for part, values in TINY.items() for name, value in values.items()}
     return changed(recipe("digits"), fields | {name.replace("__", "."): value for name, value in changes.items()})
 
@@ -48,7 +48,7 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def no_page(monkeypatch):
-    """The page is tested where it is made; here it is a file."""
+    """A file in place of the page, which has its own tests."""
 
     def write_report(runs, *, task, device):
         page = runs[0] / "report.html"
@@ -59,7 +59,7 @@ def no_page(monkeypatch):
 
 
 def follow(run, found=None, until="report", **settings):
-    """Run a recipe; the page and all that was told."""
+    """Run a recipe; the page and all lines for `tell`."""
     found, told = found or tiny(), []
     settings = {"method": ("ram", "ps-nogs"), **settings}
     return run_stages(found, run, Settings(device="cpu", **settings), until=until, tell=told.append), told
@@ -71,7 +71,7 @@ def test_without_ps_nogs_no_bank_and_no_sequences_are_made(tmp_path):
         Settings().method
     )
     assert not (tmp_path / "run" / "bank").exists()
-    assert any("sequences: left out, only ps-nogs needs it." in line for line in told)
+    assert any("sequences: skipped; only ps-nogs needs it." in line for line in told)
     assert any("5 networks: ps-nogs+, ram, fixed, centre-out, random; about" in line for line in told)
     follow(tmp_path / "more", until="bank", method=Settings().method)
     assert (tmp_path / "more" / "bank" / "done.json").exists()
@@ -79,7 +79,7 @@ def test_without_ps_nogs_no_bank_and_no_sequences_are_made(tmp_path):
 
 @pytest.mark.parametrize(("field", "kind"), [({"posterior__kind": "cnn"}, "a CNN"), ({"posterior__folds": 2}, "cross")])
 def test_a_posterior_that_can_not_look_is_refused_before_it_is_trained(tmp_path, field, kind):
-    with pytest.raises(InputError, match=f"The methods ps-nogs\\+ stand on the posterior, which is {kind}"):
+    with pytest.raises(InputError, match=f"The methods ps-nogs\\+ can't use this posterior, which is {kind}"):
         follow(tmp_path / "run", tiny(**field), method=("ram", "ps-nogs+"))
     assert not (tmp_path / "run" / "posterior").exists()
 
@@ -137,8 +137,8 @@ def test_what_is_done_is_not_done_again(finished, tmp_path, monkeypatch):
     page, told = follow(run)
     assert page == run / "report.html"
     assert page.read_text() == "digits"
-    assert [line for line in told if "done before" in line] == [
-        f"{n}/7 {stage}: done before." for n, stage in enumerate(STAGES[1:6], start=2)
+    assert [line for line in told if "already done" in line] == [
+        f"{n}/7 {stage}: already done." for n, stage in enumerate(STAGES[1:6], start=2)
     ]
     assert (run / "sequences" / "sequences.jsonl").stat().st_mtime_ns == before
 
@@ -147,12 +147,12 @@ def test_only_what_depends_on_a_changed_field_is_done_again_and_the_former_is_ke
     run = copied(finished, tmp_path / "run")
     old = (run / "attention" / "ps-nogs" / "seed-0" / "evaluation.json").read_text()
     _, told = follow(run, tiny(design__overlap=0.5))
-    again = [line for line in told if "done again" in line]
+    again = [line for line in told if "made again" in line]
     assert len(again) == 2
-    assert again[0].startswith("sequences: design.overlap was 1.0 and is 0.5; done again, the former is kept in ")
-    assert again[1].startswith("attention/ps-nogs: made from the sequences that changed; done again")
-    assert "2/7 posterior: done before." in told
-    assert "3/7 bank: done before." in told
+    assert again[0].startswith("sequences: design.overlap was 1.0 and is 0.5; made again, the old one is kept in ")
+    assert again[1].startswith("attention/ps-nogs: made from the sequences that changed; made again")
+    assert "2/7 posterior: already done." in told
+    assert "3/7 bank: already done." in told
     (kept,) = (tmp_path / "run.before" / "attention").iterdir()
     assert (kept / "seed-0" / "evaluation.json").read_text() == old
     assert (run / "attention" / "ps-nogs" / "seed-0" / "done.json").exists()
@@ -162,21 +162,20 @@ def test_the_whole_image_reference_is_trained_again_where_its_own_fields_change(
     run = copied(finished, tmp_path / "run")
     old = (run / "whole-image" / "evaluation.json").read_text()
     _, told = follow(run, tiny(whole__width=6))
-    (again,) = [line for line in told if "done again" in line]
-    assert again.startswith("whole-image: whole.width was 4 and is 6; done again, the former is kept in ")
-    assert "6/7 attention: done before." in told
+    (again,) = [line for line in told if "made again" in line]
+    assert again.startswith("whole-image: whole.width was 4 and is 6; made again, the old one is kept in ")
+    assert "6/7 attention: already done." in told
     (kept,) = (tmp_path / "run.before").iterdir()
     assert (kept / "evaluation.json").read_text() == old
     assert read_json(run / "whole-image" / "evaluation.json")["parameters"] != json.loads(old)["parameters"]
     _, told = follow(run, tiny(whole__width=6, glimpses=3), until="whole-image")
-    assert "5/7 whole-image: done before." in told  # it sees no glimpses
+    assert "5/7 whole-image: already done." in told  # it sees no glimpses
 
 
 @pytest.mark.parametrize("stage", ["posterior", "attention"])
 def test_an_interrupted_stage_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, capsys, stage):
     trainer = posterior_training.Trainer if stage == "posterior" else Trainer
     step, found = trainer.step, tiny()
-    monkeypatch.setattr("nogs.runtime.training.SAVE_SECONDS", 0.0)
 
     def interrupted(self):
         if int(self.iteration) == 3:
@@ -220,6 +219,24 @@ def test_wrong_settings_are_one_sentence(tmp_path, settings, sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "changes", "sentence"),
+    [
+        ({"method": ("ram+",)}, {}, "The method ram+ differs from ram in its pretraining alone"),
+        ({"method": ("ram", "ps-hgs")}, {}, "The method ps-hgs needs labelled parts of birds"),
+        (
+            {"method": ("fixed",)},
+            {"posterior__kind": "cnn"},
+            "The methods fixed can't use this posterior, which is a CNN",
+        ),
+    ],
+)
+def test_methods_that_can_not_be_trained_are_refused_before_any_stage(tmp_path, settings, changes, sentence):
+    with pytest.raises(InputError, match=sentence.replace("+", r"\+")):
+        follow(tmp_path / "run", tiny(**changes), **settings)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_without_images_to_annotate_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"has no images to annotate; raise data\.annotated"):
         follow(tmp_path / "run", tiny(data__annotated=0))
@@ -228,7 +245,7 @@ def test_a_run_without_images_to_annotate_is_refused(tmp_path):
 def test_a_posterior_of_ones_own_is_used(finished, tmp_path):
     file = finished[0] / "posterior" / "posterior.safetensors"
     _, told = follow(tmp_path / "run", posterior=str(file), until="sequences")
-    assert f"2/7 posterior: {file}, which was trained before." in told
+    assert f"2/7 posterior: {file}, already trained." in told
     own, other = (load(run / "sequences").locations.tolist() for run in (finished[0], tmp_path / "run"))
     assert own == other
 
@@ -242,12 +259,15 @@ def test_a_ledger_names_the_field_that_changed(tmp_path):
     with pytest.raises(InputError) as error:
         again.enter("bank", other, redo=False)
     assert str(error.value) == (
-        f"{tmp_path / 'run' / 'bank'} is of another recipe or other inputs (bank.count was 3 and is 4 and 1 more "
-        "fields differ); choose another --out or delete it; nogs run makes it again and keeps the former."
+        f"{tmp_path / 'run' / 'bank'} was made with another recipe or other inputs (bank.count was 3 and is 4 and 1 "
+        "more fields differ); choose another --out, delete it, or use nogs run, which makes it again and keeps the old "
+        "one."
     )
     why = again.enter("bank", other, redo=True)
     assert why is not None
-    assert why.startswith("bank: bank.count was 3 and is 4 and 1 more fields differ; done again, the former is kept in")
+    assert why.startswith(
+        "bank: bank.count was 3 and is 4 and 1 more fields differ; made again, the old one is kept in"
+    )
     assert not (tmp_path / "run" / "bank").exists()
     # there is nothing that would be done again
     assert again.enter("bank", other | {"from data": "b"}, redo=True) == "bank: made from data that changed."
@@ -267,7 +287,7 @@ def test_run_ends_with_the_verdict_and_keeps_it(finished):
     kept = read_json(run / "attention" / "verdict.json")
     lines = told[-1].strip().splitlines()
     assert lines[0] == kept["sentence"]
-    assert re.match(r"With \d+ % of the pixels (RAM|PS-NOGS) names \d+ of 100 test pictures; ", kept["sentence"])
+    assert re.match(r"With \d+ % of the pixels (RAM|PS-NOGS) is right on \d+ of 100 test pictures; ", kept["sentence"])
     assert [row["method"] for row in kept["rows"]] == ["ps-nogs", "ram", "random", "whole image"]
     for row in kept["rows"][:2]:
         scores = read_json(run / "attention" / row["method"] / "seed-0" / "evaluation.json")["best"]["accuracy"]["test"]
@@ -296,7 +316,7 @@ def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):
     _, told = follow(tmp_path / "run", found, estimate=True, until="bank")
     (line,) = [line for line in told if line.startswith("3/7 bank: ")]
     assert line.startswith(
-        "3/7 bank: 60 images to complete glimpses with, by a generator that is trained for 100 s at most; about 2 min"
+        "3/7 bank: 60 images to complete glimpses with, from a generator that is trained for at most 100 s; about 2 min"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a reference's files say, computed again with torch's plain operations from the weights that were saved."""
+"""The content of a reference's files, recomputed with plain torch operations from the saved weights."""
 
 import json
 import math
@@ -65,6 +65,12 @@ def halves(x):
     )
 
 
+def cells(x):
+    """The mean over each of 4 x 4 cells, which share rows and columns where the side is no multiple of four."""
+    rows, columns = ([slice(n * side // 4, -(-(n + 1) * side // 4)) for n in range(4)] for side in x.shape[2:])
+    return torch.stack([torch.stack([x[:, :, r, c].mean((2, 3)) for c in columns], -1) for r in rows], -2)
+
+
 def residual(x, w):
     def conv(x, name, **how):
         return F.conv2d(x, w[f"{name}.weight"], **how)
@@ -92,7 +98,10 @@ def vgg(x, w):
 def plain_logits(task, split, w, features):
     x = torch.from_numpy(np.array(task.images[task.rows(split)])).double().permute(0, 3, 1, 2) / 255
     maps = features((x - MEAN) / STD, w)
-    pooled = torch.cat([maps.mean((2, 3)), maps.amax((2, 3))], 1)
+    pooled = [maps.mean((2, 3)), maps.amax((2, 3))]
+    if len(w["norm.running_mean"]) > 2 * maps.shape[1]:  # frozen features, also over 4 x 4 cells
+        pooled.append(cells(maps).flatten(1))
+    pooled = torch.cat(pooled, 1)
     return normed(pooled, w, "norm", scale=False) @ w["classify.weight"].T + w["classify.bias"]
 
 

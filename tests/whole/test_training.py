@@ -16,7 +16,7 @@ from nogs.runtime.device import one_thread
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, write_json
 from nogs.stages import estimates
-from nogs.whole import WholeConfig, train_whole, whole_accuracy
+from nogs.whole import WholeConfig, train_whole, whole_scores
 from nogs.whole import training as stage
 from nogs.whole.trainer import Trainer
 
@@ -42,7 +42,7 @@ def train(task, folder, config=CONFIG, posterior=PLAIN, **more):
 
 
 def trainer(task, posterior=PLAIN, config=CONFIG):
-    return Trainer(task, config=config, posterior=posterior, seed=0, device=CPU)
+    return Trainer(task, config=config, posterior=posterior, seed=0, device=CPU, mark="")
 
 
 def test_training_images_are_mirrored_and_changed_as_the_posterior_says(digits):
@@ -73,22 +73,46 @@ def test_every_training_image_is_seen_once_a_round_and_no_other(digits, monkeypa
     assert seen[:3] != seen[3:]
 
 
-def test_a_stopped_training_starts_again_to_the_same_network_and_a_done_one_is_left(digits, tmp_path, monkeypatch):
-    step = Trainer.step
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Trains until Ctrl-C comes in the middle of the fourth step, when weights are changed and counters are not."""
 
-    def interrupted(self):
-        if self.iteration == 3:
-            raise KeyboardInterrupt
-        step(self)
+    def run(*arguments):
+        def interrupts(self):
+            if self.iteration == 3:
+                with torch.no_grad():
+                    [parameter.add_(1) for parameter in self.network.parameters()]
+                raise KeyboardInterrupt
+            step(self)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            train(digits, tmp_path / "stopped")
-    assert not (tmp_path / "stopped" / "done.json").exists()
-    assert train(digits, tmp_path / "stopped")["tests"] == train(digits, tmp_path / "whole")["tests"]
+        step = Trainer.step
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "step", interrupts)
+            with pytest.raises(KeyboardInterrupt):
+                train(*arguments)
+        assert not (arguments[1] / "done.json").exists()
+
+    return run
+
+
+@pytest.mark.parametrize("features", ["residual", "fine-tuned", "frozen"])
+def test_an_interrupted_training_goes_on_to_the_same_bytes(
+    digits, tmp_path, interrupted, features, vgg_file, monkeypatch, capsys
+):
+    posterior = PLAIN if features == "residual" else vgg_file(tmp_path / "vgg.safetensors")
+    config = CONFIG.model_copy(update={"pretrained_rate": 0.0 if features == "frozen" else 0.1})
+    interrupted(digits, tmp_path / "stopped", config, posterior)
+    assert (tmp_path / "stopped" / "state.safetensors").exists() == (features != "frozen")
+    found = [train(digits, tmp_path / name, config, posterior) for name in ("stopped", "whole")]
+    assert ("Going on from iteration 3." in capsys.readouterr().err) == (features != "frozen")
+    assert found[0]["tests"] == found[1]["tests"]
     for name in ("network.safetensors", "metrics.jsonl"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not (tmp_path / "stopped" / "state.safetensors").exists()
+
+
+def test_a_finished_reference_is_kept_and_one_of_another_recipe_is_refused(digits, tmp_path, monkeypatch):
+    train(digits, tmp_path / "whole")
     monkeypatch.setattr(stage, "Trainer", None)
     train(digits, tmp_path / "whole")
     with pytest.raises(InputError, match=r"holds whole-image of another recipe .*\(whole\.width = 3, not 4\)"):
@@ -99,7 +123,7 @@ def test_a_stopped_training_starts_again_to_the_same_network_and_a_done_one_is_l
 
 
 def slowed(monkeypatch, seconds):
-    """Each iteration takes so long by the clock, without waiting for it."""
+    """Each iteration takes this long by the clock, without actually waiting."""
     clock = [0.0]
     step, features = Trainer.step, Trainer.features
 
@@ -122,7 +146,7 @@ def test_the_time_ends_a_training_and_its_step_size_has_fallen_by_then(digits, t
     slowed(monkeypatch, 1.0)
     found = train(digits, tmp_path, CONFIG.model_copy(update={"iterations": 1_000, "seconds": 5.0}))
     assert (found["iterations"], found["seconds"]) == (5, 5.0)
-    assert "The 5 s are over after 5 iterations." in capsys.readouterr().err
+    assert "The time limit of 5 s ends the training after 5 iterations." in capsys.readouterr().err
     falling = [rate * 50 / (n + 1) for n, rate in enumerate(rates)]  # without the warm-up of 50 iterations
     assert falling == pytest.approx([0.003 * 0.5 * (1 + np.cos(np.pi * n / 5)) for n in range(5)])
 
@@ -132,7 +156,7 @@ def test_the_time_limits_the_images_whose_frozen_features_are_computed(digits, t
     slowed(monkeypatch, 1.0)
     posterior = vgg_file(tmp_path / "vgg.safetensors")
     config = WholeConfig(iterations=4, batch=8, pretrained_rate=0, seconds=5.0)
-    # 5 looks of 6 images, after the two at what it is judged on
+    # 5 chunks of 6 images, after the two of validation and test images
     assert train(digits, tmp_path / "few", config, posterior)["trained_on"] == "30 images of the split 'train'"
     config = config.model_copy(update={"seconds": 0.5})  # a batch at least
     assert train(digits, tmp_path / "least", config, posterior)["trained_on"] == "12 images of the split 'train'"
@@ -177,9 +201,10 @@ def test_the_estimate_follows_iterations_and_limit(tmp_path):
     assert seconds(iterations=1_000_000, seconds=7) < 8
 
 
-def test_the_accuracy_of_a_run_is_that_of_its_reference(tmp_path):
-    assert whole_accuracy(tmp_path, None) is None
-    write_json(tmp_path / "whole-image" / "evaluation.json", {"tests": {"Smiling": {"accuracy": 0.75}}})
-    assert whole_accuracy(tmp_path, "Smiling") == 0.75
+def test_the_scores_of_a_run_are_those_of_its_reference(tmp_path):
+    assert whole_scores(tmp_path, None) is None
+    scores = {"accuracy": 0.75, "balanced_accuracy": 0.5, "nll": 0.625}
+    write_json(tmp_path / "whole-image" / "evaluation.json", {"tests": {"Smiling": scores}})
+    assert whole_scores(tmp_path, "Smiling") == scores
     with pytest.raises(InputError, match=r"evaluation\.json is not the evaluation of a whole-image reference: 'Male'"):
-        whole_accuracy(tmp_path, "Male")
+        whole_scores(tmp_path, "Male")

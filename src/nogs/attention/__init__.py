@@ -14,4 +14,4 @@ _HOMES = {
     "train": "nogs.attention.training",
 }
 __all__ = [*_HOMES]
-__getattr__ = imported(__name__, _HOMES)  # a recipe needs the fields alone
+__getattr__, __dir__ = imported(__name__, _HOMES)  # a recipe needs only the fields

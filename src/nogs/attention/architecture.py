@@ -1,4 +1,4 @@
-"""What fixes the shapes and the arithmetic of a hard-attention network; its embedder and its fast path know it too."""
+"""The architecture of a hard-attention network, which its embedder and its fast path use too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPING = ("embedder", "embedder_network", "embedder_layers", "hidden", "embeddi
 
 @dataclass(frozen=True)
 class Architecture:
-    """Everything that fixes the shapes and the arithmetic of a network; stored beside its weights."""
+    """Everything that determines the shapes and the arithmetic of a network; stored with its weights."""
 
     grid: Grid
     glimpses: int

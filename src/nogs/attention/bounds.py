@@ -1,6 +1,6 @@
-"""What the frozen features allow when the whole image is seen: the bound that a few glimpses are held against.
+"""Accuracy of the frozen features on the whole image: an upper reference for a few glimpses.
 
-A linear classifier on the mean and the maximum, over all locations of the grid, of the pretrained glimpse embedding.
+It is that of a linear classifier on the mean and the maximum of the pretrained glimpse embedding over all locations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STEPS, _EVERY, _RATE = 400, 10, 2e-3
 
 
 def whole_images(trainer: Trainer, folder: Path) -> list[float | None]:
-    """Each network's bound: that of its trunk, computed where it is not known and there is a table of embeddings."""
+    """Each network's bound: that of its trunk, computed if it is not known and there is a table of embeddings."""
     table, frozen = trainer.networks.embed, trainer.frozen
     assert frozen is not None
     bounds: list[float | None] = []

@@ -1,7 +1,7 @@
 """A cohort: hard-attention networks of one recipe that train side by side, and the tensors that feed them.
 
 Each network is one (method, attribute, seed). Networks of one seed see the same images in the same order with the same
-random numbers, so that methods are compared on equal terms and a network does not depend on its neighbours.
+random numbers. So methods are compared on equal terms, and a network does not depend on the others.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from nogs.supervision.distribution import LocationDistribution
 class Member:
     """One network to train. `sequences` supervise some of its training images; RAM has none.
 
-    Where a recipe pretrains, `pretraining` is what the locations of that stage are drawn from. A `variant` keeps
-    networks of one method apart that differ in the weight of supervision.
+    Where a recipe pretrains, `pretraining` is the distribution of the locations in that stage. `variant` distinguishes
+    networks of one method that differ in the weight of supervision.
     """
 
     method: str
@@ -41,17 +41,17 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Where its files lie, below the stage's folder."""
+        """The folder of its files, below the stage's folder."""
         method = f"{self.method}-{self.variant}" if self.variant else self.method
         return "/".join([method, *([self.attribute] if self.attribute else []), f"seed-{self.seed}"])
 
     @property
     def label(self) -> str:
-        """Its method in tables; of a supervised one with the weight of supervision."""
+        """Its method in tables, with the weight of supervision if it has one."""
         return self.method if self.sequences is None else f"{self.method}, weight {self.weight:g}"
 
     def fingerprint(self) -> str:
-        """What it was trained from, beside the recipe and the task."""
+        """Digest of its inputs, besides the recipe and the task."""
         supervision = None if self.sequences is None else (self.sequences.ids, self.sequences.indices())
         stage = None if self.pretraining is None else (self.pretraining.name, self.pretraining.log_probabilities)
         return fingerprint(self.method, self.seed, self.attribute, self.weight, supervision, stage)
@@ -103,9 +103,9 @@ class Cohort:
             self.order[n] = self.training[streams.permutation(key, len(self.training), self.device)]
 
     def draw(self, iteration: Int[Tensor, ""]) -> Batch:
-        """The batch of an iteration, which is a tensor so that a captured graph can count by itself."""
+        """The batch of an iteration; this is a tensor, so that a captured graph can advance it."""
         steps = torch.arange(self.batch, device=self.device)
-        rows = self.order[:, (iteration % self.per_epoch) * self.batch + steps]  # one a seed
+        rows = self.order[:, (iteration % self.per_epoch) * self.batch + steps]  # one for each seed
         drawn = iteration * self.batch + steps
         uniforms = None
         if not self.all_supervised:
@@ -119,9 +119,14 @@ class Cohort:
         sequence = self.sequence_of.gather(1, rows)
         supervised = sequence >= 0
         forced = torch.where(supervised[..., None], self.sequences[sequence.clamp(min=0)], -1)
-        if flip is not None:  # a sequence belongs to the image as it is
+        if flip is not None:  # a sequence belongs to the unmirrored image
             flip = flip & ~supervised
         return Batch(rows, labels, uniforms, flip, forced, supervised)
+
+
+def label_names(task: Task, attribute: str | None) -> list[str]:
+    """Names of a network's classes: those of the task, or the two values of one attribute."""
+    return list(task.space.names) if attribute is None else [f"not {attribute}", attribute]
 
 
 def member_labels(task: Task, member: Member) -> np.ndarray:
@@ -133,7 +138,7 @@ def member_labels(task: Task, member: Member) -> np.ndarray:
 
 
 def check_attribute(task: Task, attribute: str | None) -> None:
-    """A task with attributes needs one of them to be named, another task none."""
+    """Refuse a task with attributes unless one of them is named, and an attribute of a task that has none."""
     if attribute is not None:
         task.attribute(attribute)
     elif task.space.kind == "bernoulli":
@@ -143,7 +148,7 @@ def check_attribute(task: Task, attribute: str | None) -> None:
 def _sequence_tables(
     task: Task, members: Sequence[Member], glimpses: int, device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
-    """For each network the row of its sequence for each image (-1: none), and all sequences below each other."""
+    """For each network the row of its sequence for each image (-1: none), and all sequences stacked."""
     sequence_of = np.full((len(members), len(task.ids)), -1, dtype=np.int64)
     tables: dict[int, int] = {}
     stacked: list[np.ndarray] = []
@@ -160,10 +165,10 @@ def _sequence_tables(
                 f"The sequences for {member.name!r} have {sequences.locations.shape[1]} glimpses, but the recipe asks "
                 f"for {glimpses}; set --glimpses {sequences.locations.shape[1]}."
             )
-        strangers = [id for id in sequences.ids if id not in training]
-        if strangers:
+        outside = [id for id in sequences.ids if id not in training]
+        if outside:
             raise InputError(
-                f"The sequences for {member.name!r} supervise image {strangers[0]!r}, which is not a training image of "
+                f"The sequences for {member.name!r} supervise image {outside[0]!r}, which is not a training image of "
                 f"task {task.title!r}."
             )
         if id(sequences) not in tables:

@@ -1,7 +1,7 @@
-"""Methods side by side: how fast their networks learned and how well they do, averaged over attributes and seeds.
+"""Comparison of methods: speed of learning and scores of their networks, averaged over attributes and seeds.
 
-Averages are over tasks (attributes) first and seeds second; intervals are bootstraps over tasks, or Student's over the
-seeds of a single task; differences to the reference method are paired by task and seed.
+Averages are over tasks (attributes) first and seeds second. Intervals are bootstraps over tasks, or Student's over the
+seeds of a single task. Differences to the reference method are paired by task and seed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 from nogs.runtime.headers import described
 from nogs.runtime.metrics import read_metrics
+from nogs.runtime.spelling import instead_of_run
 from nogs.runtime.tensors import tensor_header
-from nogs.whole.evaluation import whole_accuracy
+from nogs.whole.evaluation import whole_scores
 
 MEASURES = {
     "converged": "iterations to convergence",
@@ -34,14 +35,14 @@ MEASURES = {
 }
 CURVES = ("nll", "accuracy", "balanced_accuracy")
 RELEASE = ", release embedder"
-"""What is added to the method of a network with that embedder."""
+"""Suffix of the method of a network with that embedder."""
 
 
 @dataclass(frozen=True)
 class Learned:
     """One trained network: its validation curves and its scores on the test images.
 
-    One that stands on a trained posterior has no `rule`: its iterations count from there, and are compared with none.
+    A network on a trained posterior has no `rule`: its iterations start from the posterior and can't be compared.
     """
 
     method: str
@@ -60,12 +61,14 @@ class Learned:
 
 
 def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
-    """Every finished network of a run's folder, or `only` those in some of its folders; or of a `curves.json`."""
+    """Every finished network of a run's folder (`only`: those in some of its folders), or of a `curves.json`."""
     if run.is_file():
         try:
             return [Learned(**network) for network in read_json(run)["networks"]]
         except (KeyError, TypeError):
             raise InputError(f"{run} is not a curves.json of nogs compare; give that or a run's folder.") from None
+    if not run.is_dir():
+        raise InputError(f"There is no folder {run}; {instead_of_run(run, otherwise='give the folder of a run.')}")
     found = sorted((run / "attention").glob("**/evaluation.json"))
     if only is not None:
         found = [folder / "evaluation.json" for folder in only]
@@ -85,13 +88,13 @@ def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
         evaluation = read_json(path)
         with described(path, f"the evaluation of a network whose curves are in {path.parent / 'metrics.jsonl'}"):
             network = learned(evaluation, metrics, embedder=embedder)
-        whole = whole_accuracy(run, network.attribute)
-        out.append(network if whole is None else replace(network, whole=whole))
+        whole = whole_scores(run, network.attribute)
+        out.append(network if whole is None else replace(network, whole=whole["accuracy"]))
     return out
 
 
 def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], *, embedder: str | None) -> Learned:
-    """From the files of one network."""
+    """Build the record of one network from its files."""
     member, best = evaluation["member"], evaluation["best"]
     weighted = member["method"].startswith("ps-") and member["weight"] is not None
     variant = [f"weight {member['weight']:g}"] if weighted else []
@@ -114,7 +117,7 @@ def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]],
 
 
 def curves_json(networks: Sequence[Learned]) -> str:
-    """All raw curves and scores, a network a line."""
+    """All raw curves and scores, one network per line."""
     lines = ",\n".join(json.dumps(asdict(network), separators=(",", ":")) for network in networks)
     return f'{{"networks": [\n{lines}\n]}}\n'
 
@@ -139,9 +142,9 @@ def measure(network: Learned, reference: Learned | None) -> dict[str, float]:
 
 
 def compare(networks: Sequence[Learned], *, reference: str = "ram", resamples: int = 10_000) -> dict[str, Any]:
-    """For each method: mean and 95 % interval of each measure, and the same of its difference to the reference.
+    """For each method: mean and 95 % interval of each measure, and of its difference to the reference.
 
-    A network that never reached the reference's best NLL counts with the horizon, and is counted in `never_reached`.
+    A network that never reached the reference's best NLL enters with the horizon, and is counted in `never_reached`.
     """
     horizons = {network.iterations[-1] for network in networks if network.rule is not None} or {0}
     if len(horizons) > 1:
@@ -218,7 +221,7 @@ def _summary(
 ) -> dict[str, tuple[float, float, float]]:
     """Mean over tasks of the mean over seeds, with a bootstrap interval over tasks.
 
-    Of one task, Student's interval over its seeds: a bootstrap of three numbers would be far too narrow.
+    For a single task, Student's interval over its seeds: a bootstrap of three numbers would be far too narrow.
     """
     from scipy.stats import t as student  # type: ignore[import-untyped]
 

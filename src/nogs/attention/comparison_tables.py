@@ -11,7 +11,7 @@ from nogs.attention.comparison import MEASURES
 
 
 def table(comparison: Mapping[str, Any]) -> str:
-    """The methods as a Markdown table; intervals of means end where no value can lie, in `comparison` they don't."""
+    """The methods as a Markdown table; intervals of means are clipped to possible values, unlike in `comparison`."""
     head = ["method", "networks", *map(_title, MEASURES)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for method, found in comparison["methods"].items():
@@ -34,14 +34,14 @@ def table(comparison: Mapping[str, Any]) -> str:
 
 
 def possible(name: str, interval: Sequence[float], *, horizon: int | None) -> tuple[float, float, float]:
-    """A mean with the part of its interval where values of the measure can lie; Student's knows no such ends."""
+    """A mean with its interval clipped to possible values of the measure, since Student's interval has no bounds."""
     most = 1.0 if "accuracy" in name else np.inf if name == "nll" or horizon is None else float(horizon)
     mean, low, high = interval
     return mean, float(np.clip(low, 0.0, most)), float(np.clip(high, 0.0, most))
 
 
 def tasks_table(comparison: Mapping[str, Any], names: Sequence[str] = ("converged", "reached", "accuracy")) -> str:
-    """Every attribute's means over seeds, a column a method and measure, as Markdown."""
+    """Every attribute's means over seeds as Markdown, with a column for each method and measure."""
     methods = list(comparison["methods"])
     head = ["attribute", *(f"{method}: {_title(name)}" for name in names for method in methods)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -61,7 +61,8 @@ def _title(name: str) -> str:
 
 
 def _cell(name: str, interval: Sequence[float], *, sign: bool = False, never: int = 0) -> str:
-    """A mean with its interval; where networks `never` reached the reference and count with the horizon, it is more."""
+    """A mean with its interval, or a lower bound where networks that `never` reached the reference enter with the
+    horizon."""
     mean, low, high = (_number(name, value, sign=sign) for value in interval)
     if np.isnan(interval[0]):
         return ""
@@ -78,5 +79,5 @@ def _number(name: str, value: float, *, sign: bool = False) -> str:
 
 
 def _unsigned_zero(text: str) -> str:
-    """A number as it is, and one that was rounded to zero without a sign."""
+    """The number without its sign if it was rounded to zero."""
     return text if text.strip("+-0.") else text.lstrip("+-")

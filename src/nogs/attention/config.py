@@ -15,13 +15,13 @@ class AttentionConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     embedder: Literal["paper", "release", "vgg"] = "paper"
-    """Glimpse embedder: the paper's for CelebA-HQ, the network of the authors' code, or the paper's for CUB: the first
-    layers of a VGG."""
+    """Glimpse embedder: the paper's for CelebA-HQ, the network of the authors' code, or the paper's for CUB, which is
+    the first layers of a VGG."""
     embedder_network: Literal["vgg16", "vgg19"] = "vgg16"
     """vgg: which VGG."""
     embedder_layers: Literal[10, 12] = 12
-    """vgg: how many of its first convolutions. The pool of a block that ends with them is used too: block 4 ends after
-    10 in VGG-16 and after 12 in VGG-19."""
+    """vgg: how many of its first convolutions. If a block ends with them, its pool is used too: block 4 ends after 10
+    in VGG-16 and after 12 in VGG-19."""
     weights: str = "imagenet"
     """vgg: imagenet (a file in the data folder, else torchvision's), a safetensors file with torchvision's names, or
     none."""
@@ -30,8 +30,8 @@ class AttentionConfig(BaseModel):
     embedding: int = Field(64, ge=1)
     """Size of the RNN's input."""
     initial_state: Literal["normal", "zeros"] = "normal"
-    """Where the learned state of the GRU before the first glimpse starts: at one draw of standard normal numbers, or at
-    zeros, from which the first location hardly learns."""
+    """Initial value of the GRU's learned first state: a standard normal draw, or zeros, from which the first location
+    hardly learns."""
 
     supervision_weight: float = Field(1.0, ge=0)
     """Weight of the supervised sequences' log-likelihood: 1 is the paper's objective, 64 the release's."""
@@ -39,14 +39,14 @@ class AttentionConfig(BaseModel):
     learning_rate: float = Field(3e-4, gt=0)
     """Adam's step size."""
     location_rate: float = Field(1.0, gt=0)
-    """Step size of the location network and the baseline, as a multiple of `learning_rate`: 1 is the paper's. A policy
-    that starts from small states hardly moves at a small one."""
+    """Step size of the location network and the baseline, as a multiple of `learning_rate`: 1 is the paper's. With
+    small initial states, a policy hardly moves at a small step size."""
     batch: int = Field(64, ge=1)
     """Images per iteration."""
     iterations: int = Field(30_000, ge=1)
-    """Training iterations: the one horizon at which methods are compared."""
+    """Training iterations, the same for all methods that are compared."""
     flip: bool = True
-    """Mirror half of the images, but none that has a sequence."""
+    """Mirror half of the images, except those that have a sequence."""
     validate_every: int = Field(100, ge=1)
     """Iterations between validations."""
     trajectories: int = Field(5, ge=1)
@@ -59,27 +59,31 @@ class AttentionConfig(BaseModel):
     """Arithmetic on GPUs; auto is TF32 for matrix products and bfloat16 for the convolutions of vgg."""
 
     pretrain_epochs: int = Field(0, ge=0)
-    """Epochs in which embedder, RNN and classifier learn from locations of a fixed distribution (uniform for ram, the
-    heuristic for most others); their best version is then frozen while the location network learns. 0: no such stage,
-    all parts learn together."""
+    """Epochs of pretraining of embedder, RNN and classifier, with locations of a fixed distribution (uniform for ram,
+    the heuristic for most others). Their best version is then frozen while the location network learns. 0: no
+    pretraining, all parts learn together."""
     pretrain_patience: int | None = Field(None, ge=1)
-    """Validations without a better accuracy after which pretraining ends; by default it goes to its last epoch."""
+    """Validations without a better accuracy after which pretraining ends; by default it runs to its last epoch."""
     pretrain_seconds: float | None = Field(None, gt=0)
-    """Seconds for each pretraining at most. Such a run can't be repeated to the bit."""
+    """Limit of each pretraining in seconds. Such a run can't be repeated to the bit."""
     pretrain_learning_rate: float | None = Field(None, gt=0)
     """Adam's step size in pretraining; by default `learning_rate`."""
     pretrain_schedule: Literal["constant", "cosine"] = "constant"
-    """Step size of pretraining: constant, or a cosine to zero over `pretrain_epochs`, or over `pretrain_seconds` if
-    these end sooner."""
+    """Step size of pretraining: constant, or a cosine to zero over `pretrain_epochs` or `pretrain_seconds`, whichever
+    ends sooner."""
     pretrain_dropout: float = Field(0.0, ge=0, lt=1)
     """Share of each glimpse embedding's numbers that are dropped in pretraining."""
+    pretrain_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of a label's probability that pretraining spreads over all labels (label smoothing)."""
+    pretrain_average: float = Field(0.0, ge=0, lt=1)
+    """Decay of a running average of the weights, which is validated and kept instead of the weights; 0: no average."""
     pretrain_augment: AugmentConfig = AugmentConfig()
     """Random changes of the images in pretraining."""
     pretrain_abreast: int = Field(1, ge=1)
-    """Networks that are pretrained at once, each on a CUDA stream of its own; the result is the same."""
+    """Networks that are pretrained at once, each on its own CUDA stream; this does not change the result."""
     cache: Literal["auto", "always", "never"] = "auto"
-    """After pretraining, keep the embedding of every glimpse of every image in memory: never, always, or where there is
-    room for it and training looks at more glimpses than there are."""
+    """After pretraining, keep the embedding of every glimpse of every image in memory: never, always, or if they fit
+    and training looks at more glimpses than there are."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

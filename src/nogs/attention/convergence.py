@@ -15,8 +15,8 @@ def iterations_to_convergence(
 ) -> int | None:
     """The first validation whose NLL is within 0.01 nats of the best, or whose accuracy is within 0.01 of it.
 
-    With `smooth` > 1 the curve is first averaged over that many neighbouring validations (fewer at its ends), so that
-    one lucky validation decides less.
+    With `smooth` > 1 the curve is first averaged over that many neighbouring validations (fewer at its ends), so that a
+    single lucky validation matters less.
     """
     curve = smoothed(values, smooth)
     if not np.isfinite(curve).any():
@@ -31,13 +31,13 @@ def iterations_to_reach(
 ) -> int | None:
     """The first validation at or past `target`; None if it was never reached."""
     values = np.asarray(values, dtype=float)
-    # curves are means of float32 numbers: a difference in the last digits is not one
+    # curves are means of float32 numbers, whose last digits don't count
     reached = values <= target + 1e-9 if rule == "nll" else values >= target - 1e-9
     return int(iterations[int(reached.argmax())]) if reached.any() else None
 
 
 def smoothed(values: Sequence[float], width: int) -> np.ndarray:
-    """Centred moving average; at the ends over what there is."""
+    """Centred moving average, over fewer values at the ends."""
     array = np.asarray(values, dtype=float)
     kernel = np.ones(min(width, len(array)))
     return np.convolve(array, kernel, "same") / np.convolve(np.ones(len(array)), kernel, "same")

@@ -1,6 +1,7 @@
 """Glimpse embedders, from the pixels of a glimpse to the RNN's input: the paper's two, and the release's.
 
-Their parameters carry the leading axis M of `stacked` and lie in the networks; an embedder knows shapes and arithmetic.
+Their parameters carry the leading axis M of `stacked` and belong to the networks. An embedder defines their shapes and
+the arithmetic.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VGG_WIDTHS = {
     ("vgg16", 12): (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512),
     ("vgg19", 12): (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512, 512, 512, 512, 0),
 }
-"""Of each VGG and number of convolutions, the channels after each of these; 0 is a pool."""
+"""For each VGG and number of convolutions, the channels of each layer; 0 is a pool."""
 
 
 class PaperEmbedder(nn.Module):
@@ -65,7 +66,7 @@ class PaperEmbedder(nn.Module):
 class ReleaseEmbedder(nn.Module):
     """The authors' release: padded convolutions with batch norm and ReLU6, a 128-unit layer, a normalised projection.
 
-    Batch norm always takes the batch's own statistics, since the release never leaves training mode.
+    Batch norm always uses the batch's own statistics, since the release never leaves training mode.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -140,7 +141,7 @@ class VGGEmbedder(nn.Module):
 
     @torch.no_grad()
     def initialise(self, p: nn.ParameterDict) -> None:
-        """He's initial values: with torch's smaller ones nothing would be left of a glimpse after so many layers."""
+        """He's initial values, since torch's smaller ones would make the signal vanish in so many layers."""
         for name, value in p.items():
             if name.startswith("conv"):
                 value.mul_(math.sqrt(6) if name.endswith("weight") else 0)
@@ -157,13 +158,13 @@ class VGGEmbedder(nn.Module):
                 x = F.max_pool2d(x, 2)
                 continue
             n += 1
-            # a cast at every use and no autocast, whose cache of casts a captured graph would freeze
+            # explicit casts, since a captured graph would freeze autocast's cache of casts
             weight = p[f"conv{n}_weight"][m].to(self.dtype, memory_format=torch.channels_last)
             x = F.relu(F.conv2d(x, weight, p[f"conv{n}_bias"][m].to(self.dtype), padding=1), inplace=True)
         return x.flatten(1)
 
     def pretrained(self, source: str) -> dict[str, Tensor]:
-        """ImageNet's weights of the convolutions by our names: torchvision's ("imagenet"), or those of a file."""
+        """ImageNet weights of the convolutions by our names: torchvision's ("imagenet"), or those of a file."""
         name = self.network.upper().replace("VGG", "VGG-")
         try:
             found = read_weights(source, architecture=self.network)

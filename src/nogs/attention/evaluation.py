@@ -1,4 +1,4 @@
-"""What trained networks do on a split: accuracy, NLL, where they look, and whether their policy has collapsed."""
+"""Evaluation of trained networks on a split: accuracy, NLL, where they look, and whether their policy has collapsed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nogs.runtime import streams
 from nogs.runtime.capture import captured
 
 LIMIT = {"cuda": 1 << 17, "cpu": 1 << 12}
-"""Glimpses of one step that are held at once, over all networks: bounds the memory of an evaluation."""
+"""Glimpses of one step that are held at once, over all networks; bounds the memory of an evaluation."""
 
 
 @dataclass
 class Evaluation:
-    """M networks on the n images of a split, each image looked at S times (S = 1 for the greedy policy)."""
+    """M networks on the n images of a split, with S trajectories for each image (S = 1 for the greedy policy)."""
 
     log_probabilities: Float[Tensor, "M n S K"]
     locations: Int[Tensor, "M n S T"]
@@ -33,14 +33,14 @@ class Evaluation:
     labels: Int[Tensor, "M n"]
 
     def scores(self) -> dict[str, Float[Tensor, " M"]]:
-        """Each trajectory counted on its own, and the trajectories of an image averaged (`averaged_...`)."""
+        """Scores of single trajectories, and of the average over an image's trajectories (`averaged_...`)."""
         samples = self.log_probabilities.shape[2]
         averaged = torch.logsumexp(self.log_probabilities, 2, keepdim=True) - np.log(samples)
         out: dict[str, Tensor] = {}
         for prefix, log_probabilities in (("", self.log_probabilities), ("averaged_", averaged)):
             labels = self.labels[..., None].expand(log_probabilities.shape[:3])
             right = (log_probabilities.argmax(-1) == labels).float()
-            # argmax takes NaN for the largest: a network that failed is not right, whatever class comes first
+            # argmax takes NaN for the largest, but a failed network must not count as right
             right = torch.where(log_probabilities.isnan().any(-1), torch.nan, right)
             out[f"{prefix}nll"] = -log_probabilities.gather(-1, labels[..., None])[..., 0].mean((1, 2))
             out[f"{prefix}accuracy"] = right.mean((1, 2))
@@ -69,13 +69,13 @@ class Evaluator:
         greedy: bool = False,
         once: bool = False,
     ) -> None:
-        """With `once` nothing is captured: a graph takes longer than one evaluation, and holds much memory."""
+        """With `once` no graph is captured, which would take longer than one evaluation, and hold much memory."""
         self.networks, self.cohort = networks, cohort
         self.samples = 1 if greedy else trajectories
         self.rows = torch.from_numpy(cohort.task.rows(split)).to(cohort.device)
         total = len(self.rows) * self.samples
         limit = LIMIT.get(cohort.device.type, LIMIT["cpu"]) // len(networks)
-        if networks.architecture.embedder == "release":  # normalises by the chunk, which must not depend on neighbours
+        if networks.architecture.embedder == "release":  # it normalises by the chunk, whose size must not depend on M
             limit = 256
         if networks.architecture.embedder == "vgg" and not isinstance(networks.embed, Table):  # wide feature maps
             limit //= 16
@@ -124,7 +124,7 @@ def coverage(locations: Int[Tensor, "n S T"], grid: Grid) -> float:
 
 
 def collapse(usage: Float[Tensor, "T L"], grid: Grid) -> str | None:
-    """A warning when nearly every trajectory looks at one place in every step after the first (which sees nothing)."""
+    """A warning if nearly all trajectories look at one place in every step after the first, which sees nothing."""
     share, place = usage.max(-1)
     if len(share) < 2 or share[1:].min() < 0.95:
         return None
@@ -140,8 +140,8 @@ def collapse(usage: Float[Tensor, "T L"], grid: Grid) -> str | None:
 
 
 def summaries(evaluation: Evaluation, greedy: Evaluation, grid: Grid, *, given: bool = False) -> list[dict[str, Any]]:
-    """Each network's numbers on a split, as JSON values; with `given`, networks look where they
-    are told to, so that theirs are no collapsed policies."""
+    """Each network's numbers on a split, as JSON values; with `given`, locations are prescribed, and a constant one is
+    not reported as a collapsed policy."""
     usage = evaluation.usage(len(grid))
     columns = {
         **evaluation.scores(),
@@ -167,7 +167,7 @@ def pixel_locations(evaluation: Evaluation, grid: Grid, network: int) -> npt.NDA
 
 
 def _balanced(right: Float[Tensor, "M n"], labels: Int[Tensor, "M n"], classes: int) -> Float[Tensor, " M"]:
-    """Mean over the classes that are present of the share of their images that were right."""
+    """Mean accuracy over the classes that are present."""
     zeros = right.new_zeros(len(right), classes)
     hits = zeros.scatter_add(1, labels, right)
     counts = zeros.scatter_add(1, labels, torch.ones_like(right))

@@ -1,7 +1,7 @@
-"""Glimpse embeddings of pretrained, frozen embedders: looked up in a table of all there are, or computed at each look.
+"""Glimpse embeddings of pretrained, frozen embedders: looked up in a table of all glimpses, or computed at each look.
 
-Once the embedder is frozen there are only as many different glimpses as images times locations (twice, if images are
-mirrored). Both classes here are the `Embed` of networks that have no embedder of their own, and are the same function.
+With a frozen embedder there are only as many different embeddings as images times locations (twice, if images are
+mirrored). Both classes here are an `Embed` for networks without an embedder, and compute the same function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHUNK = {"cuda": 1 << 13, "cpu": 1 << 8}
 
 
 def stand_on(networks: Networks, frozen: Frozen, cohort: Cohort, config: AttentionConfig) -> None:
-    """Give `networks` RNN and classifier of their trunks, which then stay as they are, and the trunks' embeddings."""
+    """Give `networks` the frozen RNN and classifier of their trunks, and the trunks' embeddings."""
     core = networks.core_parameters
     for name, parameter in core.items():
         parameter.data.copy_(torch.stack([frozen.networks[r].core_parameters[name][0] for r in frozen.numbers]))
@@ -63,7 +63,7 @@ class Direct:
 
 
 class Table:
-    """Embeddings of all glimpses of the task's images: `table[r, slot of image, location]`, of trunk r."""
+    """Embeddings of all glimpses of the task's images: `table[r, slot of image, location]` for trunk r."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Table:
 
     @classmethod
     def make(cls, trunks: Sequence[Networks], trunk_of: Sequence[int], cohort: Cohort, *, flip: bool) -> Table:
-        """Look at every location of every image of the splits, and of every mirrored training image if `flip`."""
+        """Embed every location of every image of the splits, and of every mirrored training image if `flip`."""
         device, grid = cohort.device, cohort.task.grid
         rows, mirrored, slots = shown(cohort, flip=flip)
         width = trunks[0].architecture.embedding
@@ -111,7 +111,7 @@ class Table:
 
 
 def shown(cohort: Cohort, *, flip: bool) -> tuple[Int[Tensor, " S"], Bool[Tensor, " S"], Int[Tensor, "2 N"]]:
-    """Which image each slot of a table shows, which of them mirrored, and each image's slots, plain and mirrored."""
+    """The image of each slot of a table, which slots are mirrored, and each image's slots, plain and mirrored."""
     device, task = cohort.device, cohort.task
     plain = torch.cat([torch.from_numpy(task.rows(split)) for split in ("train", "validation", "test")]).to(device)
     train = torch.from_numpy(task.rows("train")).to(device) if flip else plain[:0]

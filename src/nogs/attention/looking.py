@@ -1,4 +1,4 @@
-"""`Looking`: what every network that looks glimpse by glimpse can do, whatever it is made of."""
+"""`Looking`: the interface of every network that looks glimpse by glimpse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Looking"]
 
 
 class Looking(nn.Module):
-    """M networks, each with a state: `start` it, choose by `location_logits`, `see` what is there, `classify`.
+    """M networks, each with a state: `start` it, choose by `location_logits`, `see` a glimpse, `classify`.
 
     `architecture` has grid, glimpses, labels, the size of a state (hidden) and the kind of embedder.
     """
@@ -23,13 +23,13 @@ class Looking(nn.Module):
     pixels: Tensor
     coordinates: Tensor
     policy: Literal["sample", "argmax"] = "sample"
-    """How locations are meant to be taken."""
+    """How locations are chosen by default."""
 
     def __len__(self) -> int:
         return 1
 
     def enough(self, trajectories: int) -> int:
-        """How many of so many trajectories an image needs: one, of a network that draws nothing by itself."""
+        """How many of so many trajectories an image needs: one, if the network's default policy draws nothing."""
         return trajectories if self.policy == "sample" else 1
 
     @property

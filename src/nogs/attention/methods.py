@@ -1,4 +1,4 @@
-"""The methods of the paper, each with what it needs: from names to the networks of a cohort. And the names of others.
+"""The methods of the paper with their inputs: from names to the networks of a cohort. And the names of other methods.
 
 | method | where to look is learned from | pretrained with |
 |---|---|---|
@@ -8,7 +8,7 @@
 | ps-hgs | rewards and hand-crafted sequences | the heuristic |
 | ps-h1, ps-h5 | rewards and sequences of the heuristic, 1/gamma = 1 or 5 | the heuristic |
 
-`ON_POSTERIOR` are the methods of `nogs.plus`, whose networks stand on a trained posterior.
+`ON_POSTERIOR` are the methods of `nogs.plus`, whose networks use a trained posterior as classifier.
 """
 
 from __future__ import annotations
@@ -25,12 +25,22 @@ from nogs.runtime.errors import InputError
 from nogs.sequences import Sequences, load_for
 from nogs.supervision import Heuristic, LocationDistribution, handcrafted, load_heuristic
 
-__all__ = ["GIVEN", "METHODS", "ON_POSTERIOR", "Inputs", "Method", "make_members", "needs_heuristic", "of_heuristic"]
+__all__ = [
+    "GIVEN",
+    "METHODS",
+    "ON_POSTERIOR",
+    "Inputs",
+    "Method",
+    "check_methods",
+    "make_members",
+    "needs_heuristic",
+    "of_heuristic",
+]
 
 Method = Literal["ram", "ram+", "ps-nogs", "ps-hgs", "ps-h1", "ps-h5", "ps-nogs+", "fixed", "centre-out", "random"]
 METHODS: tuple[Method, ...] = get_args(Method)
 GIVEN = ("fixed", "centre-out", "random")
-"""Plain ways to look, which depend on nothing that was seen."""
+"""Methods whose locations do not depend on the glimpses."""
 ON_POSTERIOR = ("ps-nogs+", *GIVEN)
 """Methods whose classifier is the posterior."""
 
@@ -39,14 +49,14 @@ _TEMPERATURES = {"ps-h1": 1.0, "ps-h5": 5.0}
 
 @dataclass(frozen=True)
 class Inputs:
-    """Where a method's inputs lie: near-optimal sequences, and the heuristic's map."""
+    """Paths of a method's inputs: near-optimal sequences, and the heuristic's map."""
 
     sequences: Path | None = None
     heuristic: Path | None = None
 
 
 def needs_heuristic(method: str, config: AttentionConfig) -> bool:
-    """Whether a method reads the heuristic's map: to be supervised by it, or to be pretrained with it."""
+    """Whether a method reads the heuristic's map, for supervision or for pretraining."""
     if method in ON_POSTERIOR:
         return False
     return method in _TEMPERATURES or (config.pretrain_epochs > 0 and method != "ram")
@@ -64,14 +74,13 @@ def make_members(
     weights: Sequence[float] = (),
     seed: int = 0,
 ) -> list[Member]:
-    """A network for each attribute, method and seed; a method that lacks its input is refused with how to make it.
+    """A network for each attribute, method and seed; if an input is missing, the error says how to make it.
 
-    A supervised method has one for each of the `weights` of supervision too; by default the recipe's alone.
-    All methods supervise the same images: those of the near-optimal sequences where they are given, else the task's
-    images to annotate. `seed` draws the sequences that are drawn.
+    A supervised method has one for each of the `weights` of supervision too, by default only the recipe's.
+    All methods supervise the same images: those of the near-optimal sequences if these are given, else the task's
+    images to annotate. `seed` is that of random sequences.
     """
-    for method in methods:
-        _check(method, config, inputs)
+    check_methods(methods, config=config, sequences=inputs.sequences is not None)
     heuristic = None
     if any(needs_heuristic(method, config) for method in methods):
         if inputs.heuristic is None:
@@ -137,15 +146,17 @@ def of_heuristic(
     )
 
 
-def _check(method: str, config: AttentionConfig, inputs: Inputs) -> None:
-    if method == "ram+" and not config.pretrain_epochs:
+def check_methods(methods: Sequence[str], *, config: AttentionConfig, sequences: bool) -> None:
+    """Refuse methods that would not differ from others, or that lack their near-optimal `sequences`."""
+    if "ram+" in methods and not config.pretrain_epochs:
         raise InputError(
             "The method ram+ differs from ram in its pretraining alone, and this recipe has none; choose ram, or set "
             "--attention.pretrain-epochs."
         )
-    if method == "ps-nogs" and inputs.sequences is None:
+    if "ps-nogs" in methods and not sequences:
         raise InputError(
-            "The method ps-nogs needs glimpse sequences: give --sequences DIR, made by nogs sequences import."
+            "The method ps-nogs needs glimpse sequences: give --sequences DIR, made by nogs annotate or nogs sequences "
+            "import."
         )
 
 

@@ -1,6 +1,6 @@
 """The hard-attention network of section 2 (figure 1): embedder, GRU core, location network, baseline and classifier.
 
-The image is read through `glimpse.cut` alone. All parameters carry the leading axis M of `stacked`.
+The image is read only through `glimpse.cut`. All parameters carry the leading axis M of `stacked`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from nogs.glimpse import cut
 from nogs.runtime import streams
 
 Embed = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-"""Embeddings `[M, B, D]` of glimpses: of images, rows `[M, B]`, locations `[M, B]`, and which are mirrored."""
+"""Embeddings `[M, B, D]` of glimpses, from images, rows `[M, B]`, locations `[M, B]`, and which are mirrored."""
 
 
 @dataclass
 class Rollout:
-    """What M networks did on a batch: `locations` are grid indices, `log_probabilities` those of each choice."""
+    """The outputs of M networks on a batch: `locations` are grid indices, `log_probabilities` those of each choice."""
 
     locations: Int[Tensor, "M B T"]
     log_probabilities: Float[Tensor, "M B T"]
@@ -41,8 +41,8 @@ class Rollout:
 class Networks(Looking):
     """M hard-attention networks of one architecture, initialised from their own seeds.
 
-    `initial_state` says where the learned first state of the GRU starts: at a standard normal draw, or at zeros.
-    Without `embedding` they have no embedder, and `embed` must be set to what knows the glimpses' embeddings.
+    `initial_state` is the initial value of the GRU's learned first state: a standard normal draw, or zeros.
+    Without `embedding` they have no embedder, and `embed` must be set to another source of embeddings.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Networks(Looking):
             seeds,
             "policy",
         )
-        # a plain dictionary: asking the ParameterDicts for their parameters takes longer than a layer
+        # a plain dictionary, since reading parameters from ParameterDicts takes longer than a layer
         self.by_name = {**self.embed_parameters, **self.core_parameters, **self.policy_parameters}
         self.register_buffer("pixels", a.grid.pixels, persistent=False)
         self.register_buffer("coordinates", a.grid.coordinates, persistent=False)
@@ -116,7 +116,7 @@ class Networks(Looking):
     def remember(
         self, state: Float[Tensor, "M B H"], embedding: Float[Tensor, "M B D"], locations: Int[Tensor, "M B"]
     ) -> Float[Tensor, "M B H"]:
-        """The state after a glimpse with that embedding: relu(glimpse + location embedding) into the GRU."""
+        """The state after a glimpse with this embedding: relu(glimpse + location embedding) into the GRU."""
         p = self.core_parameters
         hidden = torch.relu(linear(self.coordinates[locations], p["place1_weight"], p["place1_bias"]))
         place = linear(hidden, p["place2_weight"], p["place2_bias"])
@@ -135,7 +135,7 @@ class Networks(Looking):
         flip: Bool[Tensor, "M B"] | None = None,
         keep: Float[Tensor, "M B T D"] | None = None,
     ) -> Float[Tensor, "M B K"]:
-        """Logits after looking at given locations, all of whose glimpses are embedded at once; `keep` scales them."""
+        """Logits after glimpses at given locations, which are embedded all at once; `keep` scales the embeddings."""
         grid, shape = self.architecture.grid, locations.shape
         patches = cut(
             images,
@@ -177,10 +177,10 @@ class Networks(Looking):
         flip: Bool[Tensor, "M B"] | None = None,
         entropies: bool = False,
     ) -> Rollout:
-        """Look T times at the images `rows` of `images`, then classify.
+        """Take T glimpses of the images `rows` of `images`, then classify.
 
-        Locations are drawn with `uniforms`, or are the most probable ones without; entries of `forced` that are not
-        negative are taken as they are.
+        Locations are drawn with `uniforms`; without it they are the most probable ones. Entries of `forced` that are
+        not negative replace them.
         """
         if not entropies and self.can_unroll(images):
             return Rollout(*unrolled(self.architecture, self.by_name, images, rows, uniforms, forced, flip))
@@ -204,7 +204,7 @@ class Networks(Looking):
         )
 
     def can_unroll(self, images: Tensor) -> bool:
-        """Whether `unrolled` knows these networks, and whether they are learning."""
+        """Whether `unrolled` supports these networks, and whether gradients are needed."""
         return (
             images.device.type == "cpu"
             and torch.is_grad_enabled()
@@ -224,7 +224,7 @@ class Networks(Looking):
         *,
         entropies: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """One step: choose a location and see it. The next state, the location, its log-probability, the entropy."""
+        """One step: choose a location and see it. Returns next state, location, its log-probability and the entropy."""
         logits = self.location_logits(state)
         location, log_probability = policy.choose(logits, uniform, forced, width=self.architecture.grid.shape[1])
         entropy = policy.entropy(logits) if entropies else None
@@ -238,12 +238,12 @@ class Networks(Looking):
         return self.embedder(self.embed_parameters, patches)
 
     def fuse(self) -> None:
-        """Compile the step of `forward`, which all T glimpses share; worth its minute of compilation on a GPU only."""
+        """Compile the step of `forward`, which all T glimpses share; the minute that it takes pays on a GPU only."""
         self.look = torch.compile(self._look, fullgraph=True, dynamic=False)
 
 
 def _parameters(shapes: Shapes, seeds: Sequence[int], part: str) -> nn.ParameterDict:
-    """Torch's own defaults, U(-1/sqrt(fan), 1/sqrt(fan)), drawn for each network from its seed and the name alone.
+    """Torch's defaults, U(-1/sqrt(fan), 1/sqrt(fan)), drawn for each network from its seed and the name alone.
 
     The first state of the GRU is standard normal, as in the release.
     """
@@ -257,7 +257,7 @@ def _parameters(shapes: Shapes, seeds: Sequence[int], part: str) -> nn.Parameter
 
 def _initial(name: str, shape: tuple[int, ...], shapes: Shapes, seed: int, part: str) -> Tensor:
     layer, kind = name.rsplit("_", 1)
-    if torch.get_default_device().type == "meta":  # only the shape is asked for
+    if torch.get_default_device().type == "meta":  # only the shape is needed
         return torch.empty(shape)
     if kind in ("scale", "shift"):
         return torch.full(shape, 1.0 if kind == "scale" else 0.0)
@@ -265,6 +265,6 @@ def _initial(name: str, shape: tuple[int, ...], shapes: Shapes, seed: int, part:
     if kind == "state":
         return torch.empty(shape).normal_(generator=generator)
     fan = math.prod(shapes[f"{layer}_weight"][1:])
-    if layer in ("input", "state"):  # torch's GRU: by the number of hidden units
+    if layer in ("input", "state"):  # as in torch's GRU, by the number of hidden units
         fan = shapes["state_weight"][1]
     return torch.empty(shape).uniform_(-1 / math.sqrt(fan), 1 / math.sqrt(fan), generator=generator)

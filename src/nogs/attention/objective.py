@@ -14,10 +14,10 @@ from nogs.attention.network import Rollout
 
 @dataclass
 class Losses:
-    """Per network, each a mean over the batch; `total` is what is minimised.
+    """Losses of each network, as means over the batch; `total` is minimised.
 
-    Which parameters each reaches: `classification` the embedder, GRU and classifier; `reinforce` and `supervision` the
-    location network; `baseline` the baseline network. The network detaches the state where the paper does.
+    `classification` trains the embedder, GRU and classifier; `reinforce` and `supervision` train the location network;
+    `baseline` trains the baseline network. The network detaches the state where the paper does.
     """
 
     total: Float[Tensor, " M"]
@@ -37,9 +37,9 @@ def objective(
 ) -> Losses:
     """Negative lower bound on Eq. 8 for one batch.
 
-    Every image: cross-entropy of its label. Unsupervised images: REINFORCE, the reward (1 for a right prediction) less
-    a learned baseline, for each glimpse. Supervised images (whose sequence the rollout followed): log-likelihood of the
-    sequence, times `weight`. Without `supervised` this is RAM.
+    All images have the cross-entropy of the label. Unsupervised images have REINFORCE for each glimpse: the reward (1
+    for a right prediction) less a learned baseline. Supervised images, whose sequence the rollout followed, have the
+    log-likelihood of the sequence, times `weight`. Without `supervised` this is RAM.
     """
     cross_entropy = F.cross_entropy(rollout.logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
     reward = (rollout.logits.detach().argmax(-1) == labels).float()

@@ -1,4 +1,4 @@
-"""Adam for hard-attention networks: the location network and the baseline may take other steps than the rest."""
+"""Adam for hard-attention networks, with a separate step size for the location network and the baseline."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import nn
 from nogs.runtime.rates import adam_state
 
 LOCATION = "policy_parameters."
-"""How the names of the location network's and the baseline's parameters begin."""
+"""Prefixes of the parameters of the location network and the baseline."""
 
 
 def make_adam(
     parameters: Mapping[str, nn.Parameter], *, rate: float, location_rate: float = 1.0, falls: bool = False
 ) -> torch.optim.Adam:
-    """Fused Adam with its state in place, so that a graph can be captured of its step and a saved state be copied in.
+    """Fused Adam with its state allocated, so that its step can be captured in a graph and a saved state copied in.
 
     A group's `factor` multiplies the step size: `location_rate` for the location network and the baseline. Where the
     step size `falls`, a captured graph reads it from memory; see `runtime.rates.set_rate`.

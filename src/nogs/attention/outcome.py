@@ -1,4 +1,4 @@
-"""What is left of a trained network: its best versions, their scores on the test images, and how fast it learned."""
+"""The results of training a network: its best versions, their scores on the test images, and how fast it learned."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nogs.attention.cohort import label_names
 from nogs.attention.convergence import iterations_to_convergence
 from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
 from nogs.attention.store import save_network, splits_mark
@@ -25,7 +26,7 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
     greedy = Evaluator(networks, cohort, "test", trajectories=1, greedy=True)
     outcomes: list[dict[str, Any]] = [_learning(trainer, folder, m) for m in range(len(networks))]
     for kind, parameters in trainer.best_networks.items():
-        networks.load_state_dict(parameters, strict=False)  # what is frozen is there already
+        networks.load_state_dict(parameters, strict=False)  # frozen parameters are loaded already
         evaluation = sampled()
         scores = summaries(evaluation, greedy(), cohort.task.grid)
         for m, member in enumerate(trainer.members):
@@ -38,11 +39,12 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
             about = {
                 "task": cohort.task.name,
                 "title": cohort.task.title,
-                "labels": label_names(trainer, m),
+                "labels": label_names(cohort.task, member.attribute),
                 "method": member.method,
                 "attribute": member.attribute,
                 "seed": member.seed,
                 "splits": splits_mark(cohort.task.splits),
+                "test_images": len(cohort.task.splits["test"]),
                 "best": kind,
                 **best,
             }
@@ -57,12 +59,6 @@ def write_outcomes(trainer: Trainer, folder: Path) -> None:
                 save_array(folder / member.name / "locations.npy", pixel_locations(evaluation, cohort.task.grid, m))
     for m, member in enumerate(trainer.members):
         write_json(folder / member.name / "evaluation.json", outcomes[m])
-
-
-def label_names(trainer: Trainer, m: int) -> list[str]:
-    """Names of the classes that network m tells apart."""
-    attribute = trainer.members[m].attribute
-    return list(trainer.cohort.task.space.names) if attribute is None else [f"not {attribute}", attribute]
 
 
 def _learning(trainer: Trainer, folder: Path, m: int) -> dict[str, Any]:

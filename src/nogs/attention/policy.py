@@ -1,7 +1,7 @@
-"""Where to look next: drawing a location from the policy by inverse CDF, with its log-probability and gradient.
+"""Drawing a location from the policy by inverse CDF, with its log-probability and gradient.
 
-`torch.multinomial` over 2,500 locations took a third of a training step on a CPU; one uniform number and a cumulative
-sum do the same, and the numbers come from a keyed stream, so that a run repeats exactly.
+`torch.multinomial` over 2,500 locations took a third of a training step on a CPU. One uniform number and a cumulative
+sum do the same, with numbers from a keyed stream, so that a run repeats exactly.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def choose(
 ) -> tuple[Int[Tensor, "*batch"], Float[Tensor, "*batch"]]:
     """A location for each row and its log-probability.
 
-    `uniform` in [0, 1) draws it; None takes the most probable one. Where `forced` is not negative it is taken instead,
-    and where all are forced nothing needs to be drawn. `width` divides L (the grid's columns): drawing first a block of
-    so many locations and then one of its entries is quicker than one long cumulative sum.
+    `uniform` in [0, 1) draws it; None takes the most probable one. Where `forced` is not negative it is taken instead;
+    if all are forced, nothing is drawn. `width` divides L (the grid's columns). Drawing a block of so many locations
+    and then one of its entries is faster than one long cumulative sum.
     """
     location, log_probability = _Choose.apply(logits, uniform, forced, width or logits.shape[-1])
     return location, log_probability
@@ -38,7 +38,7 @@ def entropy(logits: Float[Tensor, "*batch L"]) -> Float[Tensor, "*batch"]:
 
 
 class _Choose(torch.autograd.Function):
-    """Softmax, draw and log-probability over one array of exponentials, which the gradient is written from."""
+    """Softmax, draw and log-probability from one array of exponentials, which also gives the gradient."""
 
     @staticmethod
     def forward(
@@ -67,15 +67,15 @@ class _Choose(torch.autograd.Function):
 
 
 def _draw(weights: Tensor, uniform: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Inverse CDF in two levels, first a block of `width` locations and then one in it; also the weights' sum."""
+    """Inverse CDF in two levels, first a block of `width` locations and then one in it. Also the weights' sum."""
     blocks = weights.unflatten(-1, (-1, width))
     before = blocks.sum(-1).cumsum(-1)
     threshold = uniform[..., None] * before[..., -1:]
-    # rounding may put a threshold on the very last sum
+    # rounding may make a threshold equal to the last sum
     block = torch.searchsorted(before, threshold, right=True).clamp_(max=before.shape[-1] - 1)
     chosen = blocks.gather(-2, block[..., None].expand(*block.shape, width))[..., 0, :].cumsum(-1)
     rest = threshold - torch.where(block > 0, before.gather(-1, (block - 1).clamp_(min=0)), 0)
-    # a block's sum and its last cumulative sum round differently; past the latter lie only impossible locations
+    # a block's sum and its last cumulative sum round differently; beyond the latter are only impossible locations
     rest = torch.minimum(rest, chosen[..., -1:] * (1 - 2.0**-23))
     within = torch.searchsorted(chosen, rest, right=True).clamp_(max=width - 1)
     return (block * width + within)[..., 0], before[..., -1:]

@@ -1,4 +1,4 @@
-"""`Pretrainer`: one network that learns from locations of a fixed distribution, and the state from which it goes on."""
+"""`Pretrainer`: one network that learns from locations of a fixed distribution, and its resumable state."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
 from nogs.runtime.headers import Header
 from nogs.runtime.metrics import Metrics
-from nogs.runtime.rates import falling, set_rate
+from nogs.runtime.rates import falling, follow, set_rate
 from nogs.runtime.state import read_state, restore, save_state, state_of
 
 STATE = "state.safetensors"
 
 
 class Counters(Header):
-    """What a state holds besides tensors."""
+    """The content of a state besides tensors."""
 
     model_config = ConfigDict(frozen=False)
 
@@ -49,7 +49,7 @@ class Counters(Header):
 
 
 class Pretrainer:
-    """One network with its optimiser, counters and best version: all that a state holds."""
+    """One network with its optimiser, counters and best version, which are all saved in a state."""
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class Pretrainer:
         self.iteration = torch.zeros((), dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)
         self.best = {name: value.clone() for name, value in self.networks.state_dict().items()}
+        self.average = {n: p.detach().clone() for n, p in self.learned.items()} if config.pretrain_average else {}
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" and config.pretrain_abreast > 1 else None
         self.metrics: Metrics
         self.counters = Counters()
@@ -105,16 +106,20 @@ class Pretrainer:
             images = changed(images, changes, index=rows[0], flip=None if flip is None else flip[0])
             rows, flip = place[None], None
         logits = self.networks.follow(images, rows, locations, flip=flip, keep=keep)
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
+        smoothing = self.config.pretrain_smoothing
+        loss = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), label_smoothing=smoothing)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
+        if self.average:
+            now = self.learned.values()
+            follow(self.average.values(), now, decay=self.config.pretrain_average, iteration=self.iteration)
         self.loss += loss.detach()
         self.iteration += 1
 
     @torch.no_grad()
     def validate(self) -> tuple[float, float]:
-        """Accuracy and NLL on the validation images, the locations drawn anew but the same at every call."""
+        """Accuracy and NLL on the validation images, with random locations that are the same at every call."""
         cohort, device = self.cohort, self.device
         rows = torch.from_numpy(cohort.task.rows("validation")).to(device).repeat_interleave(self.config.trajectories)
         counter = torch.arange(len(rows) * cohort.glimpses, device=device).view(len(rows), -1)
@@ -128,7 +133,7 @@ class Pretrainer:
         return (answers.argmax(-1) == labels).float().mean().item(), F.cross_entropy(answers, labels).item()
 
     def start(self, folder: Path, *, mark: str) -> int:
-        """Make ready to go on from the saved state, if there is one; returns the epochs that are done."""
+        """Prepare to resume from the saved state, if there is one; returns the number of finished epochs."""
         self.folder, self.mark = folder, mark
         with self._own_stream():
             self.cohort.start_epoch(0)
@@ -140,7 +145,7 @@ class Pretrainer:
         return self.epoch
 
     def enqueue(self) -> None:
-        """One epoch, or what the time allows; a GPU is not waited for."""
+        """Run one epoch, or as much as the time allows, without waiting for a GPU."""
         first, per_epoch = self.epoch * self.cohort.per_epoch, self.cohort.per_epoch
         self.epoch += 1
         with self._own_stream():
@@ -156,7 +161,7 @@ class Pretrainer:
                     break
 
     def settle(self, bar: progress.Tracker) -> bool:
-        """Validate after the epoch, and save; true where it was the last one."""
+        """Validate after the epoch, and save; returns whether it was the last one."""
         config, counters = self.config, self.counters
         last = self.late or self.epoch >= config.pretrain_epochs
         with self._own_stream():
@@ -173,7 +178,7 @@ class Pretrainer:
         return False
 
     def outcome(self) -> dict[str, Any]:
-        """What is told about it, when all is computed; that nothing was learned is an error."""
+        """Wait for the last results and return a summary; a loss that was never finite is an error."""
         counters = self.counters
         if self.stream is not None:
             self.stream.synchronize()
@@ -189,7 +194,7 @@ class Pretrainer:
         }
 
     def _seconds(self) -> float:
-        """The time that it took so far, with what it took before it was stopped."""
+        """Training time so far, including that before an interruption."""
         return self.before + time.monotonic() - self.began
 
     def _over_time(self) -> bool:
@@ -198,7 +203,7 @@ class Pretrainer:
 
     @contextmanager
     def _own_stream(self) -> Iterator[None]:
-        """Work that others on the same GPU need not wait for."""
+        """Run on a stream that others on the same GPU don't wait for."""
         if self.stream is None:
             yield
             return
@@ -207,7 +212,8 @@ class Pretrainer:
             yield
 
     def log(self, metrics: Metrics, epoch: int) -> float:
-        """Validate, keep the network if it is the best, write a line."""
+        """Validate the weights, or their average if there is one; keep the best network; write a line of metrics."""
+        self._exchange()
         accuracy, nll = self.validate()
         steps = max(1, int(self.iteration) - self.counters.logged)
         self.counters.logged = int(self.iteration)
@@ -219,13 +225,24 @@ class Pretrainer:
             self.counters.best, self.counters.best_epoch, self.counters.since = accuracy, epoch, 0
             for name, value in self.networks.state_dict().items():
                 self.best[name].copy_(value)
+        self._exchange()
         return accuracy
 
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        """Exchange the weights and their average."""
+        for name, average in self.average.items():
+            weights = self.learned[name].clone()
+            self.learned[name].copy_(average)
+            average.copy_(weights)
+
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that pretraining changes, by name; the tensors themselves, to be read or overwritten."""
+        """Everything that pretraining changes, by name, as the tensors themselves, to be read or overwritten."""
         out = {"iteration": self.iteration, "loss": self.loss}
         for name, parameter in self.learned.items():
             out[f"network.{name}"] = parameter.data
+            if self.average:
+                out[f"average.{name}"] = self.average[name]
             out.update({f"adam.{part}.{name}": value for part, value in self.optimizer.state[parameter].items()})
         return out
 

@@ -1,7 +1,7 @@
 """Pretraining (appendix, CUB): embedder, RNN and classifier learn from locations of a fixed distribution.
 
-The loss is the training's classification loss. The epoch with the best validation accuracy is kept: a trunk, which is
-frozen while location networks learn on top of it, and shared by all methods that pretrain alike.
+The loss is the classification loss of training. The epoch with the best validation accuracy is kept as a trunk. It is
+frozen while location networks learn on top of it, and shared by all methods with the same pretraining.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from nogs.runtime.stage import Stage
 _FIELDS = (
     *SHAPING, "initial_state", "batch", "flip", "learning_rate", "trajectories", "precision", "pretrain_epochs",
     "pretrain_patience", "pretrain_seconds", "pretrain_learning_rate", "pretrain_schedule", "pretrain_dropout",
-    "pretrain_augment",
+    "pretrain_smoothing", "pretrain_average", "pretrain_augment",
 )  # fmt: skip
-"""Fields of a recipe that change what pretraining finds."""
+"""Fields of a recipe that change the result of pretraining."""
 
 
 def pretrain(
@@ -42,7 +42,7 @@ def pretrain(
     device: torch.device,
     weights: str,
 ) -> Frozen:
-    """Pretrain what `members` stand on below `folder`, `pretrain_abreast` at once; what is done is loaded."""
+    """Pretrain the trunks of `members` below `folder`, `pretrain_abreast` at once; finished ones are loaded."""
     trunks, numbers = trunks_of(members)
     fields = {name: getattr(config, name) for name in _FIELDS}
     stages = []
@@ -79,7 +79,7 @@ def pretrain(
 
 
 def _run_abreast(trainers: Sequence[Pretrainer], stages: Sequence[Stage]) -> None:
-    """Epoch by epoch; a GPU works on the others' epochs while one is validated."""
+    """Pretrain epoch by epoch; a GPU computes the others' epochs while one is validated."""
     epochs = trainers[0].config.pretrain_epochs
     title = "pretraining, " + ", ".join(trainer.trunk.name.partition("/")[2] for trainer in trainers)
     with tuned_convolutions(), ExitStack() as stack:

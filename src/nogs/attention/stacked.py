@@ -1,7 +1,7 @@
-"""Layers whose parameters carry a leading axis M, one entry a network, so that many networks run as one program.
+"""Layers whose parameters carry a leading axis M, one entry per network, so that many networks run as one program.
 
-With M = 1 they call torch's own kernels on the single network; with M > 1 they are batched matrix products, since
-grouped convolutions of few channels leave a GPU idle. Both are the same function (tests compare them).
+With M = 1 they call torch's own kernels on the single network. With M > 1 they are batched matrix products, since
+grouped convolutions of few channels underuse a GPU. Both compute the same function, which tests check.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def convolve(
     bias = weight.new_zeros(weight.shape[:2]) if bias is None else bias
     rows, columns = (height - 3) // stride + 1, (width - 3) // stride + 1
     if stride == 1 and rows % 2 == columns % 2 == 0:
-        # four neighbouring outputs from one 4 x 4 patch: less than half as many numbers to copy, and matrices of a
-        # shape that tensor cores take even where there are but three channels
+        # four neighbouring outputs from one 4 x 4 patch: less than half as many numbers to copy, and matrix shapes that
+        # suit tensor cores even with three channels
         shifted = [F.pad(weight, (j, 1 - j, i, 1 - i)) for i in (0, 1) for j in (0, 1)]
         blocks = _products(x, torch.cat(shifted, 1), bias.repeat(1, 4), stride=2)
         blocks = blocks.view(networks, batch, rows // 2, columns // 2, 2, 2, -1).transpose(3, 4)
@@ -52,7 +52,7 @@ def convolve(
 
 
 def _products(x: Tensor, weight: Tensor, bias: Tensor, *, stride: int) -> Tensor:
-    """A convolution as a matrix product for each network: `[M, B H2 W2, O]`."""
+    """A convolution as one matrix product per network: `[M, B H2 W2, O]`."""
     patches = _Unfold.apply(x, weight.shape[-1], stride)
     return torch.baddbmm(bias[:, None], patches, weight.permute(0, 3, 4, 2, 1).flatten(1, 3))
 
@@ -66,7 +66,7 @@ def max_pool(x: Float[Tensor, "M B H W C"]) -> Float[Tensor, "M B H2 W2 C"]:
 def batch_norm(
     x: Float[Tensor, "M *batch C"], weight: Float[Tensor, "M C"], bias: Float[Tensor, "M C"]
 ) -> Float[Tensor, "M *batch C"]:
-    """Normalise by the statistics of the batch at hand, in training and after it, as the release does."""
+    """Normalise by the statistics of the current batch, in training and after it, as the release does."""
     axes = tuple(range(1, x.ndim - 1))
     variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
     shape = (len(x), *(1,) * len(axes), -1)

@@ -1,4 +1,4 @@
-"""Files of trained networks: one network's weights with all that is needed to use them, in one safetensors file."""
+"""Files of trained networks: one network's weights, and all that is needed to use them, in one safetensors file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 FORMAT = "nogs hard-attention network 1"
 WHAT = "a hard-attention network of this version"
 OTHER_SPLITS = (
-    "was trained on other splits of this data than the run's data/splits.json has, so it may be judged on images that "
-    "it was trained on; bring back the data and splits.json of its training, or give the command of the run again with "
+    "was trained on other splits of this data than the run's data/splits.json has, so it may be tested on images that "
+    "it was trained on; restore the data and splits.json of its training, or repeat the command of the run with "
     "another --out."
 )
 
 
 class _About(Header):
-    """What is said about a network; what is not named here is shown to people alone."""
+    """The description of a network; fields not listed here are only displayed."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -46,10 +46,10 @@ class _About(Header):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        """Whoever uses a network asks for these; a pretrained trunk has no labels of its own."""
+        """Check the fields that every use of a network needs; a pretrained trunk has no labels of its own."""
         missing = {"task", "method", "attribute", "seed"} - self.model_fields_set
         if self.labels and missing:
-            raise ValueError(f"it does not say its {min(missing)}")
+            raise ValueError(f"it does not name its {min(missing)}")
         return self
 
 
@@ -72,26 +72,26 @@ def save_network(
 ) -> None:
     """Write one network's parameters, without the leading axis, its architecture, and `about`: task, labels, scores.
 
-    `trunk` is the path, seen from this file's folder, of the network whose frozen embedder, RNN and classifier serve
-    here too; they are then left out of `parameters`.
+    `trunk` is the path, relative to this file's folder, of the network whose frozen embedder, RNN and classifier are
+    used here too; they are then left out of `parameters`.
     """
     header = {"format": FORMAT, "architecture": architecture.to_json(), "about": dict(about)}
     save_tensors(path, parameters, {**header, "trunk": trunk} if trunk else header)
 
 
 def load_network(path: Path, *, device: str | torch.device = "cpu") -> tuple[Networks, dict[str, Any]]:
-    """The network of a file (M = 1) and what the file says about it."""
+    """The network of a file (M = 1) and its description."""
     header, architecture, shapes = _read_header(path)
     below = None
     if header.trunk is not None:
         below = path.parent / header.trunk
         if not below.is_file():
             raise InputError(
-                f"{path} stands on the pretrained network {below}, which is not there; keep both in their run's folder."
+                f"{path} needs the pretrained network {below}, which is not there; keep both in their run's folder."
             )
         shapes = {**_frozen(_read_header(below)[2]), **shapes}
     with described(path, WHAT):
-        # a grid of its own: what it keeps would be without memory too
+        # a grid of its own, since tensors that a grid caches would be on the meta device too
         blank = replace(architecture, grid=replace(architecture.grid))
         check_shapes(path, lambda: Networks(blank), shapes, leading=1)
     tensors = load_tensors(path)[0]
@@ -109,7 +109,7 @@ def load_network(path: Path, *, device: str | torch.device = "cpu") -> tuple[Net
 
 
 def about_network(path: Path) -> dict[str, Any]:
-    """What a network's file says about it; its weights are not read."""
+    """The description in a network's file; its weights are not read."""
     return _read_header(path)[0].about.model_dump(exclude_unset=True)
 
 
@@ -119,14 +119,14 @@ def splits_mark(splits: Mapping[str, Sequence[str]]) -> str:
 
 
 def check_splits(about: Mapping[str, Any], splits: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a network that may have trained on images that `splits` tests on; of older files that is not known."""
+    """Refuse a network that may have trained on images that `splits` tests on; older files don't record this."""
     if about.get("splits", mark := splits_mark(splits)) != mark:
         name = "/".join(str(part) for part in (about["method"], about["attribute"], f"seed-{about['seed']}") if part)
         raise InputError(f"The network {name} {OTHER_SPLITS}")
 
 
 def _read_header(path: Path) -> tuple[_Header, Architecture, dict[str, tuple[int, ...]]]:
-    """What a network's file says about itself, and its tensors' shapes; nothing is built from either."""
+    """The header of a network's file, its architecture and its tensors' shapes; nothing is built from them."""
     said, shapes = tensor_header(path)
     if said.get("format") != FORMAT:
         raise InputError(f"{path} is not a hard-attention network of this version; train it again with nogs train.")

@@ -1,4 +1,4 @@
-"""What a network sees, computes and chooses in T looks on a CPU, kept so that gradients can be written from it."""
+"""The forward pass of T glimpses on a CPU, with all intermediate values that the hand-written gradients need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Parameters = dict[str, Tensor]
 
 @dataclass
 class Trace:
-    """What one network saw, computed and chose, step by step; ReLUs have been applied."""
+    """The inputs, values and choices of one network, step by step; ReLUs have been applied."""
 
     pixels: Float[Tensor, "T B side side C"]
     conv1: Float[Tensor, "T B h w 16"]
@@ -36,7 +36,7 @@ class Trace:
 
     @classmethod
     def empty(cls, a: Architecture, batch: int) -> Trace:
-        """Room for all steps. Of a glimpse only those pixels count that reach a pooled feature."""
+        """Empty tensors for all steps. Of a glimpse, only the pixels that reach a pooled feature are kept."""
         shape, side = (a.glimpses, batch), ((a.grid.glimpse - 5) // 2 + 1) // 2
         features = side * side * 32
         return cls(
@@ -65,17 +65,17 @@ def look(
     forced: Tensor | None,
     flip: Tensor | None,
 ) -> tuple[Trace, Float[Tensor, "T B"]]:
-    """Choose a location and see it, T times; also the log-probabilities of the choices."""
+    """Choose a location and see it, T times; also returns the log-probabilities of the choices."""
     size, coordinates = a.hidden, a.grid.coordinates
     trace = Trace.empty(a, len(rows))
     conv1, conv2 = (p[f"conv{n}_weight"].contiguous(memory_format=torch.channels_last) for n in (1, 2))
-    # one product where two layers read the same, or are added
+    # one product where two layers have the same input, or their outputs are added
     state_weight = torch.cat([p["state_weight"], p["locate1_weight"]]).T
     state_bias = torch.cat([p["state_bias"], p["locate1_bias"]])
     glimpse_weight = torch.cat([p["project_weight"], p["place2_weight"]], 1).T
     glimpse_bias, place_weight = p["project_bias"] + p["place2_bias"], p["place1_weight"].T
     draw, read = _Draw(len(rows), a), _Read(a.grid, images, rows, flip)
-    # views of all steps at once: made one by one they would cost as much as the arithmetic of a step
+    # views of all steps, made at once: one by one they would cost as much as the arithmetic of a step
     states, from_state, gates, new, locations, probabilities = (
         x.unbind() for x in (trace.states, trace.from_state, trace.gates, trace.new, trace.locations, trace.excess)
     )
@@ -119,7 +119,7 @@ def look(
 
 
 def _split(x: Float[Tensor, "T B S"], *sizes: int) -> list[tuple[Tensor, ...]]:
-    """The parts of the last axis, each as a view a step."""
+    """The parts of the last axis, as one view per step."""
     return [part.unbind() for part in x.split(sizes, -1)]
 
 
@@ -145,7 +145,7 @@ class _Draw:
 
 
 class _Read:
-    """Those pixels of glimpses that count, in [-1, 1]; the few that are mirrored are turned after they were cut."""
+    """The pixels of glimpses that are used, in [-1, 1]; the few mirrored glimpses are flipped after they are cut."""
 
     def __init__(self, grid: Grid, images: Tensor, rows: Tensor, flip: Tensor | None) -> None:
         self.grid, self.images, self.rows, self.flip = grid, images, rows, flip

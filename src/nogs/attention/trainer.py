@@ -1,6 +1,6 @@
-"""`Trainer`: the loop that trains a cohort of hard-attention networks, and the state from which it goes on.
+"""`Trainer`: the loop that trains a cohort of hard-attention networks, and its resumable state.
 
-A killed run goes on from its last saved state to the same result: batches and random numbers are functions of the
+A killed run resumes from its last saved state, with the same result: batches and random numbers are functions of the
 iteration, and everything else is in the state.
 """
 
@@ -35,19 +35,19 @@ from nogs.runtime.rates import adam_tensors
 from nogs.runtime.state import read_state, restore, save_state
 
 BEST = {"accuracy": 1, "balanced_accuracy": 1, "nll": -1}
-"""What the kept networks are best at on the validation images, and the sign that makes more of it better."""
+"""Validation measures by which networks are kept, with the sign that makes larger values better."""
 
 STATE = "state.safetensors"
-"""The file to go on from, until all networks are trained."""
+"""The file to resume from, until all networks are trained."""
 
 ELSEWHERE = {"save_every", "weights", "cache", "pretrain_abreast"}
-"""Fields that change no result, or whose content counts and not their value."""
+"""Fields that change no result, or of which the content of a file counts and not its path."""
 
 LOSSES = ("classification", "reinforce", "baseline", "supervision", "reward")
 
 
 class Counters(Header):
-    """What a state holds besides tensors: names, the iteration at which networks failed, digests of their metrics."""
+    """A state's content besides tensors: names, the iteration at which networks failed, digests of their metrics."""
 
     networks: str
     failed: dict[str, int]
@@ -55,7 +55,7 @@ class Counters(Header):
 
 
 class Trainer:
-    """The networks of a cohort with their optimiser, counters and best versions: all that a state holds."""
+    """The networks of a cohort with their optimiser, counters and best versions, which are all saved in a state."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Trainer:
         weights: str = "none",
         fuse: bool = True,
     ) -> None:
-        """`fuse` compiles the step on a GPU first (15 s), where no features are frozen: a third faster from then on."""
+        """`fuse` compiles the step on a GPU (15 s) unless features are frozen; training is then a third faster."""
         self.config, self.device, self.members, self.frozen = config, device, list(members), frozen
         if device.type == "cpu":
             keep_freed_memory()  # a third less time per iteration
@@ -123,7 +123,7 @@ class Trainer:
         self.iteration += 1
 
     def run(self, folder: Path) -> None:
-        """From the saved state, if there is one, to the last iteration."""
+        """Train from the saved state, if there is one, to the last iteration."""
         config, state = self.config, folder / STATE
         self.cohort.start_epoch(0)
         step = captured(self.step, self.device, changes=self.tensors().values())
@@ -155,7 +155,7 @@ class Trainer:
                         self.save(state)
 
     def log(self, metrics: Sequence[Metrics], iteration: int) -> float:
-        """Validate, keep what is best, write one line a network; returns the mean accuracy."""
+        """Validate, keep the best networks, write one line per network; returns the mean accuracy."""
         evaluation = self.validate()
         scores = evaluation.scores()
         usage = evaluation.usage(len(self.cohort.task.grid))
@@ -186,7 +186,7 @@ class Trainer:
         return float(scores["accuracy"].nanmean())
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
+        """Everything that training changes, by name, as the tensors themselves, to be read or overwritten."""
         out = {"iteration": self.iteration, "sums": self.sums}
         out.update({f"network.{name}": parameter.data for name, parameter in self.learned.items()})
         out.update(adam_tensors(self.optimizer, self.learned))
@@ -196,7 +196,7 @@ class Trainer:
         return out
 
     def fingerprint(self) -> str:
-        """What a state must come from to be continued here."""
+        """Digest of what a state must come from to be continued here."""
         return state_mark(self.cohort.task, self.members, self.config, self.cohort.glimpses)
 
     def save(self, path: Path) -> None:
@@ -214,13 +214,13 @@ class Trainer:
         restore(path, self.tensors(), tensors)
         numbers = set(map(str, range(len(self.members))))
         if len(counters.logged) != len(numbers) or not counters.failed.keys() <= numbers:
-            raise InputError(f"{path} counts other networks than it holds; delete it, and the training starts again.")
+            raise InputError(f"{path} has counters of other networks; delete it, and the training starts again.")
         self.failed = {int(m): iteration for m, iteration in counters.failed.items()}
         self.logged = list(counters.logged)
         progress.say(f"Going on from iteration {int(self.iteration)}.")
 
     def complain(self) -> None:
-        """Stop with a sentence if any loss became NaN."""
+        """Raise an error if any loss became NaN."""
         if self.failed:
             m, iteration = next(iter(self.failed.items()))
             others = len(self.failed) - 1
@@ -238,6 +238,6 @@ def training_fields(config: AttentionConfig) -> dict[str, Any]:
 
 
 def state_mark(task: Task, members: Sequence[Member], config: AttentionConfig, glimpses: int) -> str:
-    """What a state must come from to be continued."""
+    """Digest of what a state must come from to be continued."""
     names = [(member.name, member.fingerprint()) for member in members]
     return fingerprint(training_fields(config), task.fingerprint, glimpses, names)

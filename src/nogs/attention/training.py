@@ -39,10 +39,10 @@ def train(
     device: str = "auto",
     weights: str | None = None,
 ) -> list[Path]:
-    """Train `members` side by side; what is done is skipped, what was begun goes on. Returns each one's folder.
+    """Train `members` side by side; finished ones are skipped, begun ones resumed. Returns each one's folder.
 
-    Where the recipe pretrains, that is done first, for each distribution and seed once. `weights` says where ImageNet's
-    lie, if not where the recipe does.
+    Where the recipe pretrains, this is done first, once for each distribution and seed. `weights` overrides the
+    recipe's path of ImageNet weights.
     """
     weights = weights or config.weights
     stages = {member.name: _stage(member, task, config, glimpses, folder, weights) for member in members}
@@ -83,7 +83,7 @@ def train(
 
 
 def _check(task: Task, members: Sequence[Member], config: AttentionConfig, glimpses: int) -> None:
-    """Refuse what can't be trained before anything is pretrained for it."""
+    """Refuse what can't be trained, before any pretraining."""
     if config.embedder == "release":
         raise InputError("The release embedder normalises by the batch and can't be frozen; choose another embedder.")
     cpu = torch.device("cpu")
@@ -98,11 +98,11 @@ def pick(config: AttentionConfig, device: torch.device) -> Precision:
 
 
 def check_state(path: Path, mark: str) -> None:
-    """Refuse to begin where the unfinished training of other networks would be lost."""
+    """Refuse to start if the unfinished training of other networks would be lost."""
     if path.exists() and state_of(path) != mark:
         raise InputError(
             f"{path} is the unfinished training of {read_counters(path, Counters).networks}; finish it with the "
-            "command that began it, delete it to begin anew, or choose another --out."
+            "command that began it, delete it to start again, or choose another --out."
         )
 
 

@@ -1,4 +1,4 @@
-"""Trunks: pretrained embedder, RNN and classifier, frozen, on which the location networks of many methods stand."""
+"""Trunks: pretrained and frozen embedder, RNN and classifier, shared by the location networks of many methods."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from nogs.runtime.fingerprint import file_digest
 from nogs.supervision.distribution import LocationDistribution
 
 FOLDER, FILE = "pretraining", "network.safetensors"
-"""Where pretrained networks lie beside the methods' folders, and the name of their files."""
+"""The folder of pretrained networks beside the methods' folders, and the name of their files."""
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """A pretraining: of which distribution, attribute and seed, and the folder of its network."""
+    """A pretraining: its distribution, attribute and seed, and the folder of its network."""
 
     name: str
     distribution: LocationDistribution
@@ -34,14 +34,14 @@ class Trunk:
 
 @dataclass(frozen=True)
 class Frozen:
-    """Pretrained networks, and the number of the one that each network of a cohort stands on."""
+    """Pretrained networks, and the number of each cohort network's own."""
 
     trunks: list[Trunk]
     numbers: list[int]
     networks: list[Networks]
 
     def below(self, m: int, member: Member) -> str:
-        """Where the file of network m's trunk lies, seen from the folder of that network."""
+        """The path of network m's trunk, relative to the folder of that network."""
         return Path(os.path.relpath(Path(self.trunks[self.numbers[m]].name) / FILE, member.name)).as_posix()
 
 
@@ -53,7 +53,7 @@ def trunk_of(member: Member) -> Trunk:
 
 
 def trunks_of(members: Sequence[Member]) -> tuple[list[Trunk], list[int]]:
-    """The different pretrainings of some networks, and the number of each one's; one name must mean one thing."""
+    """The different pretrainings of some networks, and the number of each network's; names must be unambiguous."""
     found: dict[str, Trunk] = {}
     numbers = []
     for member in members:
@@ -65,7 +65,7 @@ def trunks_of(members: Sequence[Member]) -> tuple[list[Trunk], list[int]]:
 
 
 def source_of(config: AttentionConfig, weights: str) -> str | None:
-    """What the embedder starts from, in a form that does not depend on where a file lies."""
+    """Identifies the embedder's initial weights, independently of a file's path."""
     if config.embedder != "vgg":
         return None
     if weights in ("none", "imagenet"):
@@ -76,14 +76,14 @@ def source_of(config: AttentionConfig, weights: str) -> str | None:
 
 
 def start_from_imagenet(networks: Networks, weights: str) -> None:
-    """Give VGG's convolutions ImageNet's weights, in every network."""
+    """Load ImageNet weights into VGG's convolutions, in every network."""
     if isinstance(networks.embedder, VGGEmbedder) and weights != "none":
         for name, value in networks.embedder.pretrained(weights).items():
             networks.embed_parameters[name].data.copy_(value)
 
 
 def set_precision(networks: Networks, config: AttentionConfig, device: torch.device) -> None:
-    """Let VGG's convolutions run in the type that the recipe asks for."""
+    """Set the type in which VGG's convolutions run, as the recipe asks for."""
     if isinstance(networks.embedder, VGGEmbedder):
         rough = device.type == "cuda" and config.precision == "auto"
         networks.embedder.dtype = torch.bfloat16 if rough else torch.float32
@@ -91,7 +91,7 @@ def set_precision(networks: Networks, config: AttentionConfig, device: torch.dev
 
 @contextmanager
 def tuned_convolutions() -> Iterator[None]:
-    """Let cuDNN time its algorithms at the first call of each shape, and choose."""
+    """Let cuDNN time its algorithms at the first call of each shape, and use the fastest."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

@@ -1,8 +1,8 @@
-"""All T looks of a training step on a CPU as one function, whose gradients are written by hand.
+"""All T glimpses of a training step on a CPU as one function, whose gradients are written by hand.
 
-Locations are drawn one after another, but the gradients of all T glimpses can go through the layers together: only the
-GRU's own recurrence is a loop on the way back. It is the function of `Networks.forward` (tests compare them), for the
-paper's embedder.
+Locations are drawn one after another, but the gradients of all T glimpses go through the layers together. Only the
+GRU's own recurrence is a loop in the backward pass. It computes the function of `Networks.forward`, which tests check,
+for the paper's embedder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nogs.attention.architecture import Architecture
 from nogs.attention.trace import Parameters, Trace, look
 
 _threshold = torch.ops.aten.threshold_backward.grad_input
-"""The gradient of a ReLU from its result, written in place."""
+"""The gradient of a ReLU from its output, in place."""
 
 
 def unrolled(
@@ -97,7 +97,7 @@ def _affine(name: str, gradient: Float[Tensor, "N O"], inputs: Float[Tensor, "N 
 
 
 def _location_gradients(p: Parameters, trace: Trace, gradient: Float[Tensor, "T B"]) -> Parameters:
-    """Of the location network, from those of the log-probabilities; the states before it stay as they are.
+    """Of the location network, from those of the log-probabilities; no gradient reaches the states.
 
     A logit's gradient is that of the log-probability times -`excess`; it is never written out over all locations.
     """
@@ -122,7 +122,7 @@ def _core_gradients(p: Parameters, trace: Trace, gradient: Float[Tensor, "B K"])
     of_new = 1 - trace.new.square()
     of_reset = slope[..., :size].mul_(trace.from_state[..., 2 * size : 3 * size])
     of_update = slope[..., size:].mul_(trace.states[:-1] - trace.new)
-    # columns: new, reset, update as the input sees them, then new as the state does, so that each has three in a row
+    # columns: new, reset, update for the input, then new for the state, so that both have three contiguous ones
     to_gates = torch.empty(glimpses, batch, 4 * size)
     to_state = gradient @ p["classify_weight"]
     columns = [x.unbind() for x in (*to_gates.split(size, -1), to_gates[..., size:])]
@@ -177,7 +177,7 @@ def _glimpse_gradients(p: Parameters, trace: Trace, gradient: Float[Tensor, "N D
 def _convolution_gradients(
     gradient: Tensor, x: Tensor, weight: Tensor, *, stride: int, inputs: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Of a convolution's input (if asked for), weight and bias; asked for separately they take a sixth less time."""
+    """Of a convolution's input (if `inputs`), weight and bias; separate calls take a sixth less time."""
 
     def ask(*which: bool) -> tuple[Tensor, Tensor, Tensor]:
         found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.convolution_backward(

@@ -1,7 +1,7 @@
-"""The image bank of section 4: many plausible images, to complete glimpses with.
+"""The image bank of section 4: many plausible images, used to complete glimpses.
 
 In: a task, and a generator of images (StyleGAN, FineGAN, one trained here, the training images themselves, ...). Out: a
-`Bank` of uint8 images, their PCA and their codes (Eqs. 14-16), none of which shows a held-out image.
+`Bank` of uint8 images without any held-out image, their PCA and their codes (Eqs. 14-16).
 """
 
 from nogs.bank.bank import Bank, make_bank

@@ -1,4 +1,4 @@
-"""`Bank`: images to complete glimpses with, their PCA and codes, and where they came from; and the files of codes."""
+"""`Bank`: images that complete glimpses, with their PCA, codes and sources; and the files of codes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SOURCES = "sources.npy"
 
 
 class _Codes(Header):
-    """What the manifest says about one file of codes."""
+    """The manifest's entry for one file of codes."""
 
     file: str = Field(pattern=r"^\d{5,}\.npy$")
     images: int = Field(ge=1)
@@ -39,7 +39,7 @@ class _Codes(Header):
 
 
 class _Manifest(Header):
-    """The manifest of a bank's codes: of which PCA, images a file, and the files."""
+    """The manifest of a bank's codes: the digest of the PCA, the images per file, and the files."""
 
     pca: str
     block: int = Field(ge=1)
@@ -48,22 +48,21 @@ class _Manifest(Header):
 
 @dataclass(frozen=True)
 class Bank:
-    """N images with their codes. `codes` and `pca` are on the device that computes; `images` may be anywhere."""
+    """N images with their codes. `codes` and `pca` are on the computing device; `images` may be elsewhere."""
 
     images: Images
     pca: PCA
     codes: Float[Tensor, "N C"]
     about: dict[str, Any]
     sources: Int64[Tensor, " N"] | None = None
-    """Of a bank of training images: the index of each one's source in `source_rows`; None where images have no single
-    source."""
+    """Index of each image's source in `source_rows`, for a bank of training images; None for other banks."""
 
     def __len__(self) -> int:
         return len(self.codes)
 
     @property
     def device(self) -> torch.device:
-        """Where proposals are computed."""
+        """The device on which proposals are computed."""
         return self.codes.device
 
     @property
@@ -73,7 +72,7 @@ class Bank:
 
 
 def make_bank(pixels: Tensor, *, pca: PCA, about: dict[str, Any] | None = None) -> Bank:
-    """A bank of images that are in memory already, on their device."""
+    """A bank of images that are already in memory, on their device."""
     pca = pca.to(pixels.device)
     blocks = [_halves(pca.encode(block)) for _, block in stored_blocks(ResidentImages(pixels), block=512)]
     codes = torch.cat(blocks)
@@ -82,7 +81,7 @@ def make_bank(pixels: Tensor, *, pca: PCA, about: dict[str, Any] | None = None) 
 
 
 def encode_bank(images: Images, pca: PCA, *, folder: Path, block: int, device: torch.device) -> None:
-    """The second pass: float16 codes of every image, a file for each `block` images; files that are there are kept."""
+    """The second pass: write float16 codes, one file for each `block` images; existing files are kept."""
     pca = pca.to(device)
     mark = file_digest(folder / PCA_FILE)
     path = folder / CODES / MANIFEST
@@ -128,14 +127,14 @@ def _read_manifest(path: Path) -> _Manifest:
 
 
 def source_rows(task: Task) -> Int64[np.ndarray, " M"]:
-    """Rows of the images that a bank may show: first those that train the posterior, then the other training images."""
+    """Rows of the images that a bank may hold: first those that train the posterior, then the other training images."""
     trained = task.rows(task.splits.get("posterior", ()))
     others = task.rows(task.splits["train"])
     return np.concatenate([trained, others[~np.isin(others, trained)]])
 
 
 def read_sources(folder: Path, *, images: int) -> Int64[Tensor, " N"] | None:
-    """Which training image each row of a bank's folder shows, if that is known."""
+    """The training image that each row of a bank shows, or None if unknown."""
     path = folder / SOURCES
     if SOURCES not in read_json(folder / DONE)["files"]:
         return None
@@ -148,7 +147,7 @@ def read_sources(folder: Path, *, images: int) -> Int64[Tensor, " N"] | None:
 
 
 def on_device(codes: Float[Tensor, "N C"], device: torch.device) -> Float[Tensor, "N C"]:
-    """Codes as the device multiplies them fastest: float16 on a GPU, float32 on a CPU."""
+    """Codes in the type that the device multiplies fastest: float16 on a GPU, float32 on a CPU."""
     return codes.to(device, torch.float16 if device.type == "cuda" else torch.float32)
 
 

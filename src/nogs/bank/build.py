@@ -1,11 +1,11 @@
-"""Building a bank into a folder, resumable at any moment; loading one.
+"""Build a bank in a folder, resumable at any time, and load one.
 
-bank/stage.json, done.json          what it was built from
-bank/generator.safetensors, .json   the generator trained here, if there is one, and the seconds that it took; before
-                                    that, its generator-state
+bank/stage.json, done.json          recipe and inputs of the bank
+bank/generator.safetensors, .json   the generator trained here, if there is one, and its training seconds; during
+                                    training, its generator-state
 bank/images/                        shards of images
 bank/pca.safetensors, codes/        principal components, float16 codes
-bank/sources.npy                    the training image that each shows, if the generator says so
+bank/sources.npy                    the training image that each image shows, for the generator training-images
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from nogs.runtime.stage import Stage
 __all__ = ["GENERATOR", "build_bank", "load_bank", "read_about"]
 
 GENERATOR = "generator.safetensors"
-SHARD = 256 << 20  # bytes of a file of images
+SHARD = 256 << 20  # bytes of a shard of images
 
 
 class _About(BaseModel):
-    """What `done.json` of a bank must say; more is for people."""
+    """Required fields of a bank's `done.json`; other fields are for people."""
 
     stage: Literal["bank"]
     fingerprint: str
@@ -66,9 +66,9 @@ def build_bank(
     generator: Generator | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Build the bank of a task into `folder`, or go on with it; returns what `done.json` says about it.
+    """Build the bank of a task in `folder`, or resume building it; returns the content of `done.json`.
 
-    A `generator` of one's own takes the place of the one that `config` names.
+    A `generator` replaces the one that `config` names.
     """
     where = pick_device(device)
     folder, training = Path(folder), 0.0
@@ -92,7 +92,7 @@ def build_bank(
     images = _write_images(generator, check, config, folder / "images")
     if len(images) <= config.components:
         raise InputError(
-            f"The bank got {len(images)} images, too few for bank.components = {config.components}; lower the latter."
+            f"The bank got {len(images)} images, too few for bank.components = {config.components}; lower that."
         )
     if not (folder / PCA_FILE).exists():
         with progress.track("fitting the PCA", total=len(images), unit="images") as bar:
@@ -156,8 +156,7 @@ def load_bank(folder: Path, *, device: str = "auto", on_gpu: bool = True) -> Ban
 
 
 def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -> tuple[Path, float]:
-    """The generator trained here on the images that it may see, and the seconds that it took; one that is there with
-    the same fields is kept."""
+    """The generator trained here on the allowed images, and its training seconds; one with the same fields is kept."""
     from nogs.bank.generators.trained import Trained
     from nogs.bank.generators.training import STATE, train_generator
 
@@ -177,7 +176,7 @@ def _train(task: Task, config: BankConfig, folder: Path, device: torch.device) -
 
 
 def _write_images(generator: Generator, check: Duplicates, config: BankConfig, folder: Path) -> Shards:
-    """Generate until there are `count` images that are no near-duplicates, a shard at a time."""
+    """Generate until there are `count` images without near-duplicates, a shard at a time."""
     store = Shards.create(folder, size=generator.size)
     per_shard = max(1, SHARD // (3 * generator.size[0] * generator.size[1]))
     number = store.notes[-1].next if store.notes else 0
@@ -193,7 +192,7 @@ def _write_images(generator: Generator, check: Duplicates, config: BankConfig, f
                 dropped += numbers[bad].tolist()
                 number, held = int(numbers[-1]) + 1, held + len(parts[-1])
                 bar.advance(len(parts[-1]))
-                _refuse_hopeless(len(dropped), held)
+                _check_duplicates(len(dropped), held)
             if held:
                 store.append(np.concatenate(parts), Note(next=number, dropped=dropped))
     return store
@@ -208,7 +207,7 @@ def _exhausted(generator: Generator, number: int) -> bool:
     return generator.count is not None and number >= generator.count
 
 
-def _refuse_hopeless(dropped: int, held: int) -> None:
+def _check_duplicates(dropped: int, held: int) -> None:
     if dropped > 1000 and dropped > 4 * held:
         raise InputError(
             f"Of {dropped + held} generated images, {dropped} are near-duplicates of held-out ones; the generator "
@@ -217,7 +216,7 @@ def _refuse_hopeless(dropped: int, held: int) -> None:
 
 
 def _sources(task: Task, generator: TrainingImages, numbers: Int64[np.ndarray, " N"]) -> Int64[np.ndarray, " N"]:
-    """The index in `source_rows` of the training image that each of these numbers shows."""
+    """Index in `source_rows` of the training image that each image number shows."""
     rows = source_rows(task)
     index = np.zeros(len(task.ids), np.int64)
     index[rows] = np.arange(len(rows))
@@ -225,7 +224,7 @@ def _sources(task: Task, generator: TrainingImages, numbers: Int64[np.ndarray, "
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What a finished bank says of itself."""
+    """The description in a finished bank's `done.json`."""
     path = folder / "done.json"
     if not path.exists():
         raise InputError(f"{folder} holds no finished bank; run nogs bank build.")

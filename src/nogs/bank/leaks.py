@@ -1,7 +1,7 @@
-"""No leaks: neither a held-out image nor a near-duplicate of one may be in a bank or train its generator.
+"""Leakage checks: no held-out image or near-duplicate of one may be in a bank or train its generator.
 
 Held out are the images that get glimpse sequences, and those of validation and test. Retrieval would find such an image
-itself, and uncertainty would collapse.
+itself, and the uncertainty would collapse.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _CELLS = 16
 
 
 def held_out(task: Task) -> frozenset[str]:
-    """Ids of the images that no bank may show."""
+    """Ids of the images that no bank may hold."""
     return frozenset(id for split in HELD_OUT for id in task.splits.get(split, ()))
 
 
 def refuse_ids(ids: Iterable[str], task: Task, *, what: str) -> None:
-    """Refuse a set of ids that holds a held-out one."""
+    """Refuse ids that include a held-out one."""
     leaked = sorted(held_out(task) & set(ids))
     if leaked:
         raise InputError(
@@ -38,7 +38,7 @@ def refuse_ids(ids: Iterable[str], task: Task, *, what: str) -> None:
 
 
 def allowed_rows(task: Task, *, rms: float, device: torch.device | str = "cpu") -> Int64[np.ndarray, " n"]:
-    """Rows of the training images that are not held out, and of which no held-out image is a near-duplicate."""
+    """Rows of the training images that are neither held out nor near-duplicates of a held-out image."""
     forbidden = held_out(task)
     rows = task.rows([id for id in task.splits["train"] if id not in forbidden])
     if not len(rows):
@@ -51,10 +51,10 @@ def allowed_rows(task: Task, *, rms: float, device: torch.device | str = "cpu") 
 
 
 class Duplicates:
-    """Tells which images are near-duplicates of the protected ones or of their mirror images.
+    """Finds near-duplicates of the protected images or of their mirror images.
 
-    Compared are the 16 x 16 mean colours, less the picture's mean colour, so that a re-encoded, slightly moved or
-    brightened copy is found: a root mean square difference below `rms` grey levels.
+    A near-duplicate has a root mean square difference below `rms` grey levels. It is computed from the 16 x 16 mean
+    colours minus the picture's mean colour, so that re-encoded, slightly moved or brightened copies are found.
     """
 
     def __init__(self, protected: Float32[Tensor, "M D"], *, rms: float) -> None:
@@ -81,7 +81,7 @@ class Duplicates:
 
 
 def describe(images: UInt8[Tensor, "n H W 3"]) -> Float32[Tensor, "n D"]:
-    """16 x 16 mean colours of each image, less its mean colour."""
+    """16 x 16 mean colours of each image, minus its mean colour."""
     cells = torch.nn.functional.adaptive_avg_pool2d(images.permute(0, 3, 1, 2).float(), _CELLS)
     return (cells - cells.mean((2, 3), keepdim=True)).flatten(1)
 

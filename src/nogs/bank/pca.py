@@ -1,8 +1,8 @@
 """Principal components of a bank's images (Eqs. 14-16) in two passes of constant memory: one to fit, one to encode.
 
 Images of 150,528 numbers are too wide for a covariance matrix C. A small sample gives a first guess Ω of its leading
-subspace; the pass over all images accumulates C Ω; and Nyström's formula, which is exact on that subspace, turns it
-into components (Tropp, Yurtsever, Udell and Cevher, 2017). Part of Ω is random, for what the sample may have missed.
+subspace. The pass over all images accumulates C Ω. Nyström's formula, which is exact on that subspace, turns it into
+components (Tropp, Yurtsever, Udell and Cevher, 2017). Part of Ω is random, for directions that the sample missed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nogs.runtime.tensors import load_tensors, save_tensors
 __all__ = ["PCA", "fit_pca", "load_pca", "save_pca"]
 
 FORMAT = "nogs bank pca 1"
-LARGEST_CODE = 60_000.0  # float16 ends at 65,504
+LARGEST_CODE = 60_000.0  # float16 reaches 65,504
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class PCA:
 
     @property
     def explained(self) -> float:
-        """Share of the variance that the components hold."""
+        """Share of the variance that the components explain."""
         return float(self.variance.sum()) / self.total_variance if self.total_variance else 1.0
 
     def to(self, device: torch.device) -> PCA:
-        """The same on a device."""
+        """A copy on a device."""
         moved = {name: getattr(self, name).to(device) for name in ("mean", "basis", "variance")}
         return PCA(**{**vars(self), **moved})
 
@@ -67,7 +67,7 @@ class PCA:
 def normalise(
     images: UInt8[Tensor, "n H W 3"], centre: tuple[float, ...], scale: tuple[float, ...]
 ) -> Float32[Tensor, "n P"]:
-    """Pixels / 255 less `centre`, over `scale`, as flat rows in the order row, column, channel."""
+    """(Pixels / 255 - `centre`) / `scale`, flattened in the order row, column, channel."""
     gain = torch.tensor([1 / (255 * s) for s in scale], device=images.device)
     shift = torch.tensor([c / s for c, s in zip(centre, scale)], device=images.device)
     return (images.float().mul_(gain).sub_(shift)).flatten(1)
@@ -84,7 +84,7 @@ def fit_pca(
     device: str | torch.device = "cpu",
     advance: Callable[[int], None] = lambda n: None,
 ) -> PCA:
-    """Fit in one pass over `images`, `block` of them at a time, after a sample of 1,024 or 4 C of them."""
+    """Fit in one pass over `images`, `block` at a time, after a sample of 1,024 or 4 C of them."""
     number, width = len(images), 3 * images.size[0] * images.size[1]
     if not 1 <= components < min(number, width + 1):
         raise InputError(
@@ -140,7 +140,7 @@ def _first_guess(
 
 
 def _orthonormal(rows: Tensor) -> Tensor:
-    """An orthonormal basis of the rows' span: through the Gram matrix, twice, which is quick and as exact as QR."""
+    """An orthonormal basis of the rows' span, by the Gram matrix twice, which is fast and as exact as QR."""
     for _ in range(2):
         rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-30)
         values, vectors = torch.linalg.eigh((rows @ rows.T).double())
@@ -172,7 +172,7 @@ def _nystrom(product: Tensor, omega: Tensor, components: int) -> tuple[Tensor, T
 
 
 def save_pca(path: Path, pca: PCA) -> None:
-    """Write mean, basis and variances, with what they mean, as safetensors."""
+    """Write mean, basis, variances and normalisation as safetensors."""
     tensors = {"mean": pca.mean, "basis": pca.basis, "variance": pca.variance}
     tensors |= {"centre": torch.tensor(pca.centre, dtype=torch.float64)}
     tensors |= {"scale": torch.tensor(pca.scale, dtype=torch.float64), "size": torch.tensor(pca.size)}
@@ -181,7 +181,7 @@ def save_pca(path: Path, pca: PCA) -> None:
 
 
 def load_pca(path: Path, *, device: str | torch.device = "cpu") -> PCA:
-    """What `save_pca` wrote."""
+    """Load what `save_pca` wrote."""
     tensors, metadata = load_tensors(path, device)
     if metadata.get("format") != FORMAT:
         raise InputError(f"{path} is not the PCA of a bank of this version; build the bank again.")

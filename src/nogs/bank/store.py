@@ -1,7 +1,7 @@
-"""The images of a bank: uint8 shards on disk that are checked whenever they are read, or all of them on a device.
+"""The images of a bank: uint8 shards on disk that are checked at every read, or all images on a device.
 
-A shard is written atomically and counts once the manifest lists it, so that a build killed at any moment goes on from
-its last whole shard. Beside each shard lies a CRC-32 of every image; the manifest holds the digest of those.
+A shard is written atomically and counts once the manifest lists it, so that a killed build resumes from its last
+complete shard. A file beside each shard has a CRC-32 of every image; the manifest holds that file's digest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MANIFEST = "manifest.json"
 
 @runtime_checkable
 class Images(Protocol):
-    """Rows of uint8 images of one size, wherever they are: on disk, in memory or on a device."""
+    """Rows of uint8 images of one size, on disk, in memory or on a device."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -43,7 +43,7 @@ class Images(Protocol):
 
 
 class ResidentImages:
-    """Images that lie on a device as one tensor; `pixels` may be indexed without a copy."""
+    """Images on a device as one tensor; `pixels` may be indexed without a copy."""
 
     def __init__(self, pixels: UInt8[Tensor, "N H W 3"]) -> None:
         self.pixels = pixels
@@ -62,14 +62,14 @@ class ResidentImages:
 
 
 class Note(Header):
-    """Where a bank's generator stood after a shard: the next number to ask it for, and those that were left out."""
+    """The position of a bank's generator after a shard: its next image number, and the numbers that were left out."""
 
     next: int = Field(ge=0, le=10**9)
     dropped: list[int]
 
 
 class _Shard(Header):
-    """What the manifest says about one shard."""
+    """The manifest's entry for one shard."""
 
     file: str = Field(pattern=r"^\d{5,}\.npy$")
     images: int = Field(ge=1)
@@ -86,7 +86,7 @@ class _Manifest(Header):
 
 
 class Shards:
-    """A folder of shards. `append` adds one; `read` maps them and refuses an image whose bits have changed."""
+    """A folder of shards. `append` adds a shard; `read` maps shards and refuses an image that has changed."""
 
     def __init__(self, folder: Path, *, size: tuple[int, int], shards: list[_Shard]) -> None:
         self.folder, self._size, self._shards = Path(folder), size, shards
@@ -95,7 +95,7 @@ class Shards:
 
     @classmethod
     def create(cls, folder: Path, *, size: tuple[int, int]) -> Shards:
-        """An empty store of images of this height and width; what an interrupted build left there is continued."""
+        """An empty store of images of this height and width; the shards of an interrupted build are kept."""
         if (Path(folder) / MANIFEST).exists():
             found = cls.open(folder)
             if found.size != size:
@@ -107,7 +107,7 @@ class Shards:
 
     @classmethod
     def open(cls, folder: Path) -> Shards:
-        """The store in `folder`; its manifest is read, its images are not."""
+        """The store in `folder`; only its manifest is read."""
         path = Path(folder) / MANIFEST
         with described(path, "the manifest of a bank of this version"):
             manifest = _Manifest.model_validate(read_sealed(path))
@@ -131,7 +131,7 @@ class Shards:
         return range(int(self._starts[shard]), int(self._starts[shard + 1]))
 
     def append(self, images: UInt8[np.ndarray, "n H W 3"], note: Note | None = None) -> None:
-        """Write the next shard. It is in the store when this returns, and not at all if it does not return."""
+        """Write the next shard atomically: it is in the store only if this returns."""
         if images.dtype != np.uint8 or images.shape[1:] != (*self.size, 3):
             raise ValueError(f"A shard of {images.dtype} {images.shape} does not fit images of {self.size} px.")
         name = f"{len(self._shards):05}.npy"
@@ -145,7 +145,7 @@ class Shards:
         self._write_manifest()
 
     def read(self, rows: Int64[np.ndarray, " n"]) -> UInt8[Tensor, "n H W 3"]:
-        """The images of these rows, in their order; a changed one is refused by its row."""
+        """The images of these rows, in their order; a changed image is an error that names its row."""
         rows = np.asarray(rows, np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise ValueError(f"Rows {rows.min()}..{rows.max()} are outside a bank of {len(self)} images.")
@@ -161,7 +161,7 @@ class Shards:
         return torch.from_numpy(out)
 
     def verify(self, *, advance: Callable[[int], None] = lambda n: None) -> list[str]:
-        """Read every image and name each damage in one sentence; an empty list means that all is whole."""
+        """Read every image and describe each damage in one sentence; an empty list means no damage."""
         problems = []
         for shard, entry in enumerate(self._shards):
             try:
@@ -171,7 +171,7 @@ class Shards:
             else:
                 changed = [n for n, image in enumerate(pixels) if zlib.crc32(image) != crc[n]]
                 problems += [self._damage(shard, int(self._starts[shard]) + n) for n in changed]
-                self._maps.pop(shard)  # the next shard's pages take the place of these
+                self._maps.pop(shard)  # frees its pages for the next shard
             advance(entry.images)
         return problems
 
@@ -183,7 +183,7 @@ class Shards:
                 raise InputError(f"{crc_path} has changed since the bank was built; build the bank again.")
             pixels, crc = load_array(path, mmap=True), load_array(crc_path)
             if crc.shape != (entry.images,):
-                raise InputError(f"{crc_path} is not of {path.name}; build the bank again.")
+                raise InputError(f"{crc_path} does not belong to {path.name}; build the bank again.")
             if pixels.shape != (entry.images, *self.size, 3) or pixels.dtype != np.uint8:
                 raise InputError(f"{path} holds {pixels.dtype} {pixels.shape}, not its images; build the bank again.")
             self._maps[shard] = pixels, crc
@@ -209,9 +209,9 @@ def resident(
     return ResidentImages(pixels)
 
 
-def stored_blocks(images: Images, *, block: int, start: int = 0) -> Iterator[tuple[range, UInt8[Tensor, "n H W 3"]]]:
+def stored_blocks(images: Images, *, block: int) -> Iterator[tuple[range, UInt8[Tensor, "n H W 3"]]]:
     """The images in order, `block` at a time."""
-    for first in range(start, len(images), block):
+    for first in range(0, len(images), block):
         rows = range(first, min(first + block, len(images)))
         yield rows, images.read(np.arange(rows.start, rows.stop))
 

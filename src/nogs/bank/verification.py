@@ -1,4 +1,4 @@
-"""Whether a bank's files are as they were when it was built."""
+"""Verify that a bank's files are unchanged since it was built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["verify_bank"]
 
 
 def verify_bank(folder: Path, *, advance: Callable[[int], None] = lambda n: None) -> list[str]:
-    """Check counts and every checksum of a bank; each damage is one sentence, none means that the bank is whole."""
+    """Check all counts and checksums of a bank; returns one sentence per damage, an empty list without damage."""
     folder = Path(folder)
     about = read_about(folder)
     problems: dict[str, str] = {}

@@ -1,70 +1,73 @@
-"""The command `nogs`: a table of commands, each imported only when it is called, and how mistakes reach the user.
+"""The command `nogs`: the table of commands, each imported only when it is called, and its error messages.
 
-Every command is a function of its arguments that returns nothing. A user's mistake ends it with one sentence and exit
-code 2, an interruption with 130, the SIGTERM of a scheduler with 143.
+Every command is a function of its arguments that returns nothing. A user's mistake prints one sentence and exits with
+code 2. An interruption exits with 130, a scheduler's SIGTERM with 143.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 from nogs.runtime.errors import InputError
 from nogs.runtime.progress import silence
+from nogs.runtime.spelling import closest
 from nogs.runtime.terminal import guarded
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "start": {
-        "demo": ("nogs.cli.demo:demo", "the whole method on the embedded task, in minutes"),
-        "run": ("nogs.cli.run:run", "all stages of a recipe, from images to a report; resumes"),
+        "demo": ("nogs.cli.demo:demo", "run the whole method on the embedded task, in minutes"),
+        "run": ("nogs.cli.run:run", "run all stages of a recipe, from images to a report; resumes"),
     },
     "use": {
-        "predict": ("nogs.cli.predict:predict", "ask a trained network about pictures, or folders of them"),
-        "evaluate": ("nogs.cli.evaluate:evaluate", "accuracy of trained networks, also after fewer glimpses"),
-        "compare": ("nogs.cli.compare:compare", "methods side by side: tables, curves, figures"),
-        "open": ("nogs.cli.open:open_", "the report of a run, in the browser"),
-        "report": ("nogs.cli.report:report", "one page about runs: results, a gallery, figures, tables"),
+        "predict": ("nogs.cli.predict:predict", "classify pictures, or folders of them, with a trained network"),
+        "evaluate": ("nogs.cli.evaluate:evaluate", "evaluate trained networks, also after fewer glimpses"),
+        "compare": ("nogs.cli.compare:compare", "compare methods: tables, curves, figures"),
+        "open": ("nogs.cli.open:open_", "open the report of a run in the browser"),
+        "report": ("nogs.cli.report:report", "write one page about runs: results, a gallery, figures, tables"),
     },
     "stages": {
         "data prepare": ("nogs.cli.data:prepare", "decode a dataset once and write its splits"),
-        "data inspect": ("nogs.cli.data:inspect", "the same, and print counts, label balance and splits"),
-        "posterior train": ("nogs.cli.posterior:train", "train the posterior: what glimpses say about the label"),
-        "posterior evaluate": ("nogs.cli.posterior:evaluate", "its accuracy and calibration by number of glimpses"),
-        "bank build": ("nogs.cli.bank:build", "make the image bank that glimpses are completed with"),
+        "data inspect": ("nogs.cli.data:inspect", "prepare a dataset and print counts, label balance and splits"),
+        "posterior train": ("nogs.cli.posterior:train", "train the posterior, which predicts the label from glimpses"),
+        "posterior evaluate": ("nogs.cli.posterior:evaluate", "measure accuracy and calibration by number of glimpses"),
+        "bank build": ("nogs.cli.bank:build", "build the bank of images that completes glimpses"),
         "bank verify": ("nogs.cli.bank:verify", "check every file of a bank"),
-        "bank evaluate": ("nogs.cli.bank:evaluate", "how good its completions are, and a picture of some"),
-        "bank compare": ("nogs.cli.bank:compare", "kinds of completion side by side, on the same glimpses"),
-        "annotate": ("nogs.cli.annotate:annotate", "near-optimal glimpse sequences, by one or many workers"),
-        "sequences score": ("nogs.cli.score:score", "what is known after each glimpse along sequences"),
-        "sequences heuristic": ("nogs.cli.heuristic:heuristic", "how salient each location is, and sequences from it"),
-        "sequences fixed": ("nogs.cli.heuristic:fixed", "one order of locations for all images, as sequences"),
-        "sequences handcrafted": ("nogs.cli.heuristic:handcrafted", "sequences by the labelled parts of birds"),
-        "whole": ("nogs.cli.whole:whole", "train a classifier of whole images, to compare with"),
+        "bank evaluate": ("nogs.cli.bank:evaluate", "measure a bank's completions, and draw some"),
+        "bank compare": ("nogs.cli.bank:compare", "compare kinds of completion on the same glimpses"),
+        "annotate": ("nogs.cli.annotate:annotate", "find near-optimal glimpse sequences, by one or many workers"),
+        "sequences score": ("nogs.cli.score:score", "score sequences with a posterior, glimpse by glimpse"),
+        "sequences heuristic": ("nogs.cli.heuristic:heuristic", "make the paper's saliency map, and sequences from it"),
+        "sequences fixed": ("nogs.cli.heuristic:fixed", "make sequences of one order of locations for all images"),
+        "sequences handcrafted": ("nogs.cli.heuristic:handcrafted", "make sequences from the labelled parts of birds"),
+        "whole": ("nogs.cli.whole:whole", "train a classifier of whole images, the reference"),
         "train": ("nogs.cli.train:train", "train hard-attention networks"),
     },
     "share": {
-        "sequences import": ("nogs.cli.sequences:import_", "bring in the authors' glimpse sequences, or a CSV"),
+        "sequences import": ("nogs.cli.sequences:import_", "import the authors' glimpse sequences, or a CSV"),
         "sequences export": ("nogs.cli.sequences:export", "write glimpse sequences as CSV"),
         "sequences validate": ("nogs.cli.sequences:validate", "check glimpse sequences against their task"),
-        "posterior publish": ("nogs.cli.posterior:publish", "a posterior or its network, made small, with a card"),
-        "export": ("nogs.cli.export:export", "a network as an ONNX file that runs without torch"),
-        "hub push": ("nogs.cli.hub:push", "a network for the Hugging Face hub, uploaded or as a folder"),
+        "posterior publish": (
+            "nogs.cli.posterior:publish",
+            "write a small copy of a posterior or network, with a card",
+        ),
+        "export": ("nogs.cli.export:export", "write a network as an ONNX file that runs without torch"),
+        "hub push": ("nogs.cli.hub:push", "upload a network to the Hugging Face hub, or write its folder"),
     },
 }
 COMMANDS = {words: entry for group in GROUPS.values() for words, entry in group.items()}
-"""Each command's words, the function that does it, and what it is for; `GROUPS` has them as --help shows them."""
+"""Function and purpose of each command, by its words. `GROUPS` has them as --help shows them."""
 
 _INTRODUCTION = """\
 nogs trains image classifiers that look at a few small glimpses instead of the whole picture.
 """
 
 _ENDING = """\
-RECIPE is digits, celeba-hq, cub, folder, a .yaml file, a run's folder or a folder of pictures. Every command explains
-itself with --help, and in full with --help-all; with --quiet it shows nothing but results and errors.
+RECIPE is digits, celeba-hq, cub, folder, a .yaml file, a run's folder or a folder of pictures. Every command has
+--help for the common flags, --help-all for every flag, and --quiet to print only results and errors.
 To see it work: nogs demo
 """
 
@@ -82,7 +85,7 @@ def _main(argv: Sequence[str] | None) -> int:
         signal.signal(signal.SIGTERM, _terminate)
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()  # a pipe that closed early shows here, and not in the interpreter's last breath
+        sys.stdout.flush()  # a closed pipe raises here, not at interpreter exit
         return code
     except InputError as error:
         if os.environ.get("NOGS_TRACEBACK"):
@@ -91,10 +94,10 @@ def _main(argv: Sequence[str] | None) -> int:
         return 2
     except KeyboardInterrupt as stop:
         terminated = isinstance(stop, _Terminated)
-        print(f"nogs: {'terminated' if terminated else 'interrupted'}; what was finished is kept.", file=sys.stderr)
+        print(f"nogs: {'terminated' if terminated else 'interrupted'}; finished work is kept.", file=sys.stderr)
         return 143 if terminated else 130
     except BrokenPipeError:
-        # the reader has gone, as in `nogs --help | head -1`; nothing more may be written, not even at exit
+        # the reader has closed the pipe, as in `nogs --help | head -1`: nothing may be written, not even at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -123,14 +126,14 @@ def _dispatch(arguments: list[str]) -> int:
             module, _, name = entry[0].partition(":")
             try:
                 getattr(import_module(module), name)(arguments[words:])
-            except SystemExit as ending:  # how argument parsers end after --help
+            except SystemExit as ending:  # argument parsers exit after --help
                 return int(ending.code or 0)
             return 0
     return _group(arguments)
 
 
 def _check_values(arguments: list[str]) -> None:
-    """Refuse what no command can take: an empty value, which as a path would be the current folder, and no text."""
+    """Refuse empty values, which as a path would be the current folder, and words that are not UTF-8."""
     for before, word in zip(["", *arguments], arguments):
         flag, sign, value = word.partition("=")
         if not word or (flag.startswith("--") and sign and not value):
@@ -143,7 +146,7 @@ def _check_values(arguments: list[str]) -> None:
 
 
 def _group(arguments: list[str]) -> int:
-    """The first word is no command by itself: a group such as `data`, or a mistake."""
+    """Handle a first word that is not a command: a group such as `data`, or a mistake."""
     first = arguments[0]
     members = {words: entry for words, entry in COMMANDS.items() if words.startswith(f"{first} ")}
     if members and (len(arguments) == 1 or arguments[1] in ("-h", "--help")):
@@ -158,12 +161,6 @@ def _group(arguments: list[str]) -> int:
     close = closest(first, [*COMMANDS, *(words.split()[0] for words in COMMANDS)])
     hint = f"did you mean 'nogs {close}'?" if close else "run 'nogs --help' for the list."
     raise InputError(f"There is no command {first!r}; {hint}")
-
-
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like `word`, if one is."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return found[0] if found else None
 
 
 def _overview() -> str:

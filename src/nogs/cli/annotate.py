@@ -20,30 +20,29 @@ class AnnotateArgs(StageArgs):
     posterior: NameOrFile = None
     """A published posterior, or a file; by default the run's, else the recipe's published one."""
     split: Literal["annotate", "test"] = "annotate"
-    """test: search on test images, to score the search itself, into RUN/sequences-test."""
+    """test: test images, to score the search itself, into RUN/sequences-test."""
     subset: Annotated[str | None, tyro.conf.arg(metavar="FROM:TO[:STEP]")] = None
-    """Which of these images, counted from 0, or ids with commas between; by default all."""
+    """Range of these images, counted from 0, or ids separated by commas; by default all."""
     unchecked: Annotated[bool, Rare] = False
-    """Take any image, and a posterior and bank made with other splits: they must not have seen these images."""
+    """Allow any image, and a posterior and bank made with other splits; these must not have seen the images."""
     executor: Literal["local", "ray"] = "local"
-    """Processes of this machine, or a Ray cluster that is running."""
+    """Processes on this machine, or a running Ray cluster."""
     workers: int | None = None
-    """local: processes; by default one a GPU or a core."""
+    """local: processes; by default one per GPU or core."""
     address: Annotated[str, Rare] = "auto"
-    """ray: the cluster's address, as HOST:PORT; auto finds the one that this machine is part of."""
+    """ray: address of the cluster as HOST:PORT; auto finds the cluster of this machine."""
     generator_path: Annotated[OptionalPath, Rare] = None
-    """hmc: the file of the bank's generator, where it was not trained with the bank."""
+    """hmc: file of the bank's generator, unless it was trained with the bank."""
 
 
 def annotate(argv: list[str]) -> None:
-    """Annotate images, and say where the sequences are."""
+    """Annotate images, and print the folders of the sequences."""
     args, recipe = parse_with_recipe(
         AnnotateArgs,
         argv,
         prog="nogs annotate",
-        description="Find for each image, glimpse after glimpse, the location that is expected to leave the label "
-        "least uncertain (algorithm 1). On one kind of device the bytes are the same, whatever the workers and "
-        "restarts.",
+        description="Find a near-optimal glimpse sequence for each image (algorithm 1): each glimpse goes where the "
+        "expected posterior entropy is least. On one kind of device, workers and restarts do not change the files.",
     )
     from nogs.runtime.files import read_json
     from nogs.stages import sequences

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, each field a flag: where data lie, which run, which network."""
+"""Arguments that several commands share: the dataset, the run and the network."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Rare:
-    """Marks a flag that --help-all alone shows."""
+    """Marks a flag that only --help-all shows."""
 
 
 class Args(BaseModel):
-    """Arguments of a command: each field is a flag, its docstring the help."""
+    """Arguments of a command: each field is a flag, and its docstring the help text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -35,11 +35,11 @@ RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 NameOrFile = Annotated[str | None, tyro.conf.arg(metavar="NAME_OR_FILE")]
 Device = Annotated[str, Field(description="auto, cpu, cuda, cuda:N or mps.")]
 AsJson = Annotated[bool, Field(description="Print the numbers as JSON.")]
-Attributes = Annotated[tuple[str, ...], Field(description="For tasks with attributes: one or more, or all.")]
-Overwrite = Annotated[bool, Field(description="Replace other sequences that lie in OUT already.")]
+Attributes = Annotated[tuple[str, ...], Field(description="For tasks with attributes: their names, or all.")]
+Overwrite = Annotated[bool, Field(description="Replace other sequences in OUT.")]
 Best = Annotated[
     Literal["accuracy", "balanced_accuracy", "nll"],
-    Field(description="Which of the kept networks: the best on the validation images by this measure."),
+    Field(description="Which checkpoint of a network: the best on the validation images by this measure."),
 ]
 
 
@@ -47,30 +47,33 @@ class TaskArgs(Args):
     """Flags of every command that reads a dataset."""
 
     data: OptionalFolder = None
-    """The dataset; a run remembers it, digits needs none."""
+    """Dataset folder; a run remembers it, digits needs none."""
     cache: Annotated[OptionalFolder, Rare] = None
     """Folder of the decoded images; by default $NOGS_CACHE, else ~/.cache/nogs."""
     skip_corrupt: Annotated[bool, Rare] = True
-    """Go on without images that can't be read, and record which."""
+    """Skip images that can't be read, and record them."""
 
     def settings(self, **more: Any) -> Settings:
         """The settings of the stages, from the flags of the same names."""
         from nogs.stages import Settings
 
         known = {field.name for field in fields(Settings)}
-        return Settings(**{name: value for name, value in self if name in known} | more)
+        values = {name: value for name, value in self if name in known} | more
+        if isinstance(one := values.get("attribute", ()), str) or one is None:
+            values["attribute"] = () if one is None else (one,)
+        return Settings(**values)
 
 
 class StageArgs(TaskArgs):
-    """Flags of every command that does a stage of a run."""
+    """Flags of every command that runs a stage."""
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="(default: runs/NAME)")] = None
-    """Folder of the run; what is done there is skipped, what was stopped goes on."""
+    """Folder of the run; finished work is skipped, stopped work resumes."""
     device: Device = "auto"
 
     @property
     def folder(self) -> Path:
-        """The run's folder, which `parse_with_recipe` has chosen where it is not given."""
+        """The run's folder, which `parse_with_recipe` chooses if it is not given."""
         assert self.out is not None
         return self.out
 
@@ -82,13 +85,13 @@ class StageArgs(TaskArgs):
 
 
 class NetworkArgs(Args):
-    """Which trained network a command is about."""
+    """Flags that select a trained network."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Folder of a run, a published name (celeba-hq, cub), a packed folder, a network's file, or
     hf://user/repository."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Which network of a run with several: its name (ram/seed-0) or words of it (Smiling); by default the best one."""
+    """A network of the run: its name (ram/seed-0) or words of it (Smiling); by default the best one."""
     attribute: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Of networks of several attributes the one for this, such as Smiling."""
+    """For networks of several attributes: the one for this attribute, such as Smiling."""
     best: Best = "accuracy"

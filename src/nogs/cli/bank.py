@@ -43,9 +43,9 @@ class EvaluateArgs(TaskArgs):
     split: Literal["validation", "annotate", "test"] = "validation"
     """Images whose glimpses are completed."""
     images: int = 64
-    """How many of them."""
+    """Number of images."""
     shown: int = 6
-    """How many of them the picture shows."""
+    """Number of images in the picture."""
     as_json: AsJson = False
     device: Device = "auto"
 
@@ -55,25 +55,25 @@ class CompareArgs(StageArgs):
 
     fields_shown = ("completion.kept", "completion.drawn", "completion.network.steps", "completion.hmc.steps")
     kinds: tuple[Literal["retrieval", "corrected", "cgan", "flow", "hmc"], ...] = ()
-    """Kinds of completion; by default all that the bank has what they need for."""
+    """Kinds of completion; by default all that the bank has the files for."""
     split: Literal["validation", "annotate", "test"] = "validation"
     """Images whose glimpses are completed."""
     images: int = 32
-    """How many of them."""
+    """Number of images."""
     shown: int = 3
-    """How many of them the figure shows."""
+    """Number of images in the figure."""
     judge: NameOrFile = None
-    """A posterior that judges sequences made with each kind: a published one or a file; not the one that makes them."""
+    """Posterior that scores sequences made with each kind: a published name or a file, other than --posterior."""
     sequences: int = 32
-    """With --judge: sequences that are made with each kind."""
+    """With --judge: number of sequences made with each kind."""
     attribute: str | None = None
     """With --judge: the attribute, for a task with attributes."""
     posterior: NameOrFile = None
-    """With --judge: the posterior that makes them; by default the run's own, else the recipe's published one."""
+    """With --judge: posterior that makes the sequences; by default the run's own, else the recipe's published one."""
     bank: OptionalFolder = None
     """Folder of the image bank, or the run that holds it; by default RUN/bank."""
     generator_path: Annotated[OptionalPath, Rare] = None
-    """hmc: the file of the bank's generator, where it was not trained with the bank."""
+    """hmc: file of the bank's generator, unless it was trained with the bank."""
     as_json: AsJson = False
 
 
@@ -83,8 +83,8 @@ def build(argv: list[str]) -> None:
         BuildArgs,
         argv,
         prog="nogs bank build",
-        description="Generate the images of a bank, without any that is held out, code them by their principal "
-        "components, and measure how well they complete glimpses of validation images.",
+        description="Generate the images of a bank, leave out near-duplicates of held-out images, and compute their "
+        "principal components. Then measure how well they complete glimpses of validation images.",
     )
     from nogs.runtime.files import read_json
     from nogs.stages import bank
@@ -93,7 +93,7 @@ def build(argv: list[str]) -> None:
     about = read_json(folder / "done.json")
     print(
         f"{about['images']:,} images of {recipe.bank.generator}; {about['near_duplicates_left_out']} near-duplicates "
-        f"of held-out images left out; {recipe.bank.components} components hold "
+        f"of held-out images left out; {recipe.bank.components} components explain "
         f"{about['explained_variance']:.1%} of the variance\nbank: {folder}"
     )
 
@@ -104,7 +104,7 @@ def verify(argv: list[str]) -> None:
         VerifyArgs,
         argv,
         prog="nogs bank verify",
-        description="Read every file of a bank and check its counts and sums.",
+        description="Read every file of a bank and check its counts and checksums.",
     )
     from nogs.bank import verify_bank
     from nogs.runtime.progress import track
@@ -116,7 +116,7 @@ def verify(argv: list[str]) -> None:
     if problems:
         more = f" ({len(problems)} problems in all)" if len(problems) > 1 else ""
         raise InputError(problems[0] + more)
-    print(f"{args.run / 'bank'} is whole")
+    print(f"{args.run / 'bank'} is intact")
 
 
 def evaluate(argv: list[str]) -> None:
@@ -125,8 +125,8 @@ def evaluate(argv: list[str]) -> None:
         EvaluateArgs,
         argv,
         prog="nogs bank evaluate",
-        description="Complete held-out images from glimpses at random locations; print effective sample size, "
-        "coverage, log-likelihood and diversity, and draw some completions.",
+        description="Complete held-out images from glimpses at random locations. Prints effective sample size, "
+        "coverage, log-likelihood and diversity, and draws some completions.",
     )
     from nogs.stages import bank, run_task
 
@@ -145,15 +145,14 @@ def compare(argv: list[str]) -> None:
         CompareArgs,
         argv,
         prog="nogs bank compare",
-        description="Complete the same glimpses of held-out images by every kind of completion: a figure, seconds an "
-        "image, effective sample size, coverage, diversity, sharpness and log-likelihood of hidden patches; with "
-        "--judge also what a posterior knows along sequences made with each.",
+        description="Complete the same glimpses of held-out images with every kind of completion. Prints seconds per "
+        "image, effective sample size, coverage, diversity, sharpness and log-likelihood of hidden patches, and draws "
+        "a figure. With --judge, a second posterior also scores sequences made with each kind.",
     )
     from nogs.stages.completions import compare_completions
 
     found, folder = compare_completions(
-        # two flags here have the names of settings that mean something else
-        args.experiment(recipe, attribute=(), sequences=None),
+        args.experiment(recipe, sequences=None),  # the flag of this name means something else
         kinds=args.kinds,
         split=args.split,
         images=args.images,
@@ -167,7 +166,7 @@ def compare(argv: list[str]) -> None:
 
 
 def _sides(found: dict[str, Any]) -> str:
-    """A row a kind: its measures after the last number of glimpses; then how its sequences were judged."""
+    """A row per kind: its measures after the most glimpses, then the scores of its sequences."""
     rows = {kind: table[-1] for kind, table in found["kinds"].items()}
     observed = next(iter(rows.values()))["observed"]
     lines = [

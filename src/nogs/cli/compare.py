@@ -1,4 +1,4 @@
-"""`nogs compare`: methods side by side, of runs that are there, or trained for it from a recipe."""
+"""`nogs compare`: compare the methods of existing runs, or of a recipe that it trains first."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class CompareRecipeArgs(StageArgs):
     )
     """Methods to train and compare; see nogs train."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds, a network each for every method."""
+    """Seeds; every method trains a network for each."""
     weights: tuple[float, ...] = ()
-    """Weights of supervision, a network each for every supervised method and seed; by default the recipe's."""
+    """Weights of supervision; every supervised method trains a network for each; by default the recipe's."""
     attribute: Attributes = ()
     sequences: OptionalFolder = None
     """Folder of near-optimal glimpse sequences, which ps-nogs needs; the other methods then supervise the same images.
     By default RUN/sequences."""
     heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
-    """Map of the heuristic; by default that of RUN/sequences or RUN/heuristic, which is made if it is not there."""
+    """Map of the heuristic; by default the one in RUN/sequences or RUN/heuristic, made if missing."""
     posterior: Annotated[NameOrFile, Rare] = None
-    """Posterior to make that map with, and for methods whose classifier it is; by default
+    """Posterior for that map, and for methods that use it as classifier; by default
     RUN/posterior/posterior.safetensors, or the recipe's published one."""
     bank: Annotated[OptionalFolder, Rare] = None
-    """Bank to make it with; by default RUN/bank, and the validation images where there is none."""
+    """Bank for that map; by default RUN/bank, or the validation images if there is none."""
     reference: str | None = None
-    """The method that the others are compared with; by default ram+ where it is among them, else the first."""
+    """The method that the others are compared with; by default ram+ if it is one of them, else the first."""
     as_json: AsJson = False
 
 
@@ -63,10 +63,10 @@ def compare(argv: list[str]) -> None:
         CompareArgs,
         argv,
         prog="nogs compare",
-        description="Iterations to convergence and test accuracy of each method, averaged over attributes and seeds, "
-        "with confidence intervals. Writes table.md, comparison.json, curves.json and figures, for several attributes "
-        "also attributes.md. With a recipe (digits, celeba-hq, cub, folder or a .yaml file) in place of the runs, the "
-        "methods are trained first: see nogs compare RECIPE --help.",
+        description="Print iterations to convergence and test accuracy of each method, averaged over attributes and "
+        "seeds, with confidence intervals. Writes table.md, comparison.json, curves.json and figures, and "
+        "attributes.md for several attributes. With a recipe (digits, celeba-hq, cub, folder or a .yaml file) in place "
+        "of the runs, the methods are trained first: see nogs compare RECIPE --help.",
     )
     from nogs.stages import comparison
 
@@ -77,15 +77,15 @@ def compare(argv: list[str]) -> None:
 
 
 def compare_recipe(argv: list[str]) -> None:
-    """Train methods x seeds of a recipe, then compare them."""
+    """Train the methods and seeds of a recipe, then compare them."""
     args, recipe = parse_with_recipe(
         CompareRecipeArgs,
         argv,
         prog="nogs compare",
-        description="Train methods and seeds of a recipe side by side, from the same images and random numbers, and "
-        "compare them in RUN/comparison: iterations to convergence, test accuracy at the best validation accuracy, "
-        "intervals over seeds, paired differences; beside them the majority class, and the same features with the "
-        "whole image seen.",
+        description="Train the methods and seeds of a recipe with the same images and random numbers, and compare "
+        "them in RUN/comparison. The table has iterations to convergence, test accuracy at the best validation "
+        "accuracy, intervals over seeds and paired differences. References are the majority class, and the same "
+        "features of the whole image.",
     )
     from nogs.stages import attention, comparison
 
@@ -93,8 +93,8 @@ def compare_recipe(argv: list[str]) -> None:
     if not methods or not args.seeds:
         raise InputError("nogs compare needs at least one of --method and one of --seeds.")
     if any(not 0 <= weight < math.inf for weight in args.weights):
-        raise InputError(f"--weights must be numbers from 0 on, but are {', '.join(map(str, args.weights))}.")
-    if len({f"{weight:g}" for weight in args.weights}) < len(args.weights):  # which names their folders
+        raise InputError(f"--weights must be 0 or more, but are {', '.join(map(str, args.weights))}.")
+    if len({f"{weight:g}" for weight in args.weights}) < len(args.weights):  # the digits that name their folders
         raise InputError(
             f"--weights must differ in six digits, but are {', '.join(map(str, args.weights))}; leave out one of them."
         )
@@ -103,8 +103,10 @@ def compare_recipe(argv: list[str]) -> None:
             f"--weights is for methods with supervision, but --method has none ({', '.join(methods)}); add one "
             "such as ps-nogs, or leave out --weights."
         )
+    reference = args.reference or ("ram+" if "ram+" in methods else methods[0])
+    comparison.check_reference(reference.partition(",")[0], methods)  # before the training
     folders = attention.train(args.experiment(recipe))
-    folder, reference = args.folder / "comparison", args.reference or ("ram+" if "ram+" in methods else methods[0])
+    folder = args.folder / "comparison"
     found, table = comparison.write([args.folder], folder=folder, reference=reference, only=folders)
     show(found, f"{table}\n\ntables, curves and figures: {folder}", as_json=args.as_json)
 

@@ -28,8 +28,8 @@ def prepare(argv: list[str]) -> None:
         PrepareArgs,
         argv,
         prog="nogs data prepare",
-        description="Decode the images once into the cache, or compare those that are there with their checksums; "
-        "write RUN/recipe.yaml and RUN/data: splits.json, inspect.json and contact-sheet.png.",
+        description="Decode the images into the cache once, or verify the checksums of cached ones. Writes "
+        "RUN/recipe.yaml, and splits.json, inspect.json and contact-sheet.png in RUN/data.",
     )
     from nogs.stages import data
 
@@ -44,7 +44,7 @@ def inspect(argv: list[str]) -> None:
         InspectArgs,
         argv,
         prog="nogs data inspect",
-        description="As nogs data prepare; prints counts, label balance and splits.",
+        description="Prepare a dataset as nogs data prepare does, and print counts, label balance and splits.",
     )
     from nogs.stages import data
 
@@ -70,7 +70,7 @@ def _summary(found: dict[str, Any]) -> str:
     for name in ("train", "validation", "test"):
         lines.append(f"  {name:<12}{splits[name]:>8,}")
     lines.append(
-        f"of train, for sequences {splits.get('annotate', 0):,}, for the posterior {splits.get('posterior', 0):,}"
+        f"of train: {splits.get('annotate', 0):,} for sequences, {splits.get('posterior', 0):,} for the posterior"
     )
     lines += ["", f"label balance ({'images of each class' if kind == 'classes' else 'images with each attribute'})"]
     lines += _balance(labels["all"], found["images"])
@@ -79,7 +79,7 @@ def _summary(found: dict[str, Any]) -> str:
 
 
 def _balance(counts: dict[str, int], images: int, *, most: int = 40) -> list[str]:
-    """A bar for each label; of many labels only the smallest and the largest, the rest are in `inspect.json`."""
+    """A bar per label; of many labels only the largest and the smallest. All are in `inspect.json`."""
     ranked = sorted(counts.items(), key=lambda item: -item[1])
     width = min(32, max(map(len, counts)))
 

@@ -1,4 +1,4 @@
-"""`nogs evaluate`: what the trained networks of a run do on a split, and what they would say after fewer glimpses."""
+"""`nogs evaluate`: scores of a run's trained networks on a split, also after fewer glimpses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nogs.cli.args import Best, Device, RunFolder, TaskArgs
 from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_array, write_json
+from nogs.runtime.spelling import instead, instead_of_run
 
 _COLUMNS = ("accuracy", "averaged_accuracy", "greedy_accuracy", "balanced_accuracy", "nll", "pixels_seen")
 _HEAD = f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}"
@@ -20,19 +21,19 @@ class EvaluateArgs(TaskArgs):
     """Arguments of `nogs evaluate`."""
 
     run: RunFolder
-    """Folder of a run that nogs train made; or a published name (celeba-hq, cub) or a network's file, for which
-    nothing is written."""
+    """Folder of a run that nogs train made; or a published name (celeba-hq, cub) or a network's file, for which no
+    files are written."""
     network: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Only this network: its name (ram/seed-0) or words of it (Smiling); by default all of them."""
     attribute: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Of a published network or a file with several attributes only this; by default all of them."""
+    """For a published network or a file with several attributes: only this one; by default all of them."""
     split: Literal["validation", "test", "train"] = "test"
-    """Images to look at; choose a threshold to stop at on validation, report it on test."""
+    """Images to evaluate on. Choose a stopping threshold on validation, and report it on test."""
     best: Best = "accuracy"
     trajectories: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """Sampled glimpse sequences per image."""
     as_json: bool = False
-    """Print all numbers, one JSON object a network."""
+    """Print all numbers, one JSON object per network."""
     device: Device = "auto"
 
 
@@ -42,10 +43,10 @@ def evaluate(argv: list[str]) -> None:
         EvaluateArgs,
         argv,
         prog="nogs evaluate",
-        description="Accuracy, NLL and glimpses of a run's networks on a split: sampled, averaged and greedy; for "
-        "the best or the named one also its accuracy after each glimpse, and when a confidence ends the look early. "
-        "Writes evaluation-SPLIT.json, locations-SPLIT.npy and accuracy-by-glimpses[-SPLIT].json beside each network; "
-        "--best nll adds -nll to their names.",
+        description="Evaluate a run's networks on a split: accuracy with sampled, averaged and greedy glimpses, NLL "
+        "and pixels seen. For the best or the named network, also print the accuracy after each glimpse and with early "
+        "stopping. Writes evaluation-SPLIT.json, locations-SPLIT.npy and accuracy-by-glimpses[-SPLIT].json beside each "
+        "network; --best nll adds -nll to their names.",
     )
     import json
 
@@ -61,14 +62,18 @@ def evaluate(argv: list[str]) -> None:
     if str(args.run) in published() or args.run.is_file():
         _evaluate_file(args)
         return
+    if not args.run.is_dir():
+        meant = instead_of_run(args.run, otherwise="give the folder of a run.")
+        raise InputError(f"There is no folder {args.run}; {instead(str(args.run), published(), otherwise=meant)}")
     if args.attribute is not None:
-        raise InputError(f"--attribute is for a published network or a file; of {args.run} name one with --network.")
+        raise InputError(f"--attribute is for a published network or a file; in {args.run} choose one with --network.")
     paths = sorted((args.run / "attention").glob(f"**/best-{args.best}.safetensors"))
     if not paths:
-        raise InputError(f"{args.run} holds no trained networks; make some with nogs train ... --out {args.run}.")
+        meant = instead_of_run(args.run, otherwise=f"make some with nogs train ... --out {args.run}.")
+        raise InputError(f"{args.run} holds no trained networks; {meant}")
     shown = None
     with contextlib.suppress(InputError) if args.network is None else contextlib.nullcontext():
-        shown = find(args.run, network=args.network, best=args.best)  # of several attributes none is the best
+        shown = find(args.run, network=args.network, best=args.best)  # with several attributes there is no best one
     paths = [shown.path] if args.network is not None and shown is not None else paths
     device, (_, task) = pick_device(args.device), run_task(args.run, args.settings())
     kind = args.split if args.best == "accuracy" else f"{args.split}-{args.best}"
@@ -76,10 +81,10 @@ def evaluate(argv: list[str]) -> None:
         print(_HEAD)
     refused, curves = None, ""
     for path in paths:
-        found, locations, by_glimpses = evaluation.evaluate(
+        ((found, locations, by_glimpses),) = evaluation.evaluate(
             path, task, split=args.split, trajectories=args.trajectories, device=device
         )
-        # as the folder says: of one method there may be several weights of supervision
+        # the folder's name: a method may have several weights of supervision
         name, scores = path.parent.relative_to(args.run / "attention").as_posix(), found["scores"]
         if args.as_json:
             print(json.dumps({"network": name, **found, "by_glimpses": by_glimpses["policies"]}, default=plain))
@@ -90,7 +95,7 @@ def evaluate(argv: list[str]) -> None:
             save_array(path.parent / f"locations-{kind}.npy", locations)
             if args.best == "accuracy":
                 write_accuracy_by_glimpses(path, by_glimpses)
-        except InputError as error:  # the numbers of the other networks are still wanted
+        except InputError as error:  # still evaluate the other networks
             refused = refused or error
         if shown is not None and path == shown.path:
             curves = f"\nNetwork: {shown.why}; {by_glimpses['images']:,} {args.split} images\n\n{_curves(by_glimpses)}"
@@ -101,7 +106,7 @@ def evaluate(argv: list[str]) -> None:
 
 
 def _evaluate_file(args: EvaluateArgs) -> None:
-    """Evaluate a network that lies in no run, each of its attributes; nothing is written."""
+    """Evaluate a network outside a run, for each of its attributes; write no files."""
     import json
 
     from nogs.model.finding import find
@@ -113,15 +118,14 @@ def _evaluate_file(args: EvaluateArgs) -> None:
     from nogs.stages.settings import load
 
     found, device = find(str(args.run), network=args.network), pick_device(args.device)
-    names = (args.attribute,) if args.attribute else attributes_of(found.path) or (None,)
-    task = load(recipe(about_network(found.path, attribute=names[0])["task"]), args.settings())
+    first = args.attribute or next(iter(attributes_of(found.path)), None)
+    task = load(recipe(about_network(found.path, attribute=first)["task"]), args.settings())
     every = []
     if not args.as_json:
         print(_HEAD)
-    for name in names:
-        said, _, by_glimpses = evaluation.evaluate(
-            found.path, task, split=args.split, trajectories=args.trajectories, device=device, attribute=name
-        )
+    how: dict[str, Any] = {"split": args.split, "trajectories": args.trajectories, "attribute": args.attribute}
+    for said, _, by_glimpses in evaluation.evaluate(found.path, task, device=device, **how):
+        name = said["attribute"] if first else None
         every.append(said["scores"])
         if args.as_json:
             line = {"network": name or found.name, **said, "by_glimpses": by_glimpses["policies"]}
@@ -137,12 +141,12 @@ def _line(name: str, scores: dict[str, Any]) -> str:
     warning = f"\n  warning: {scores['warning']}" if scores["warning"] else ""
     return (
         f"{name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}{scores['greedy_accuracy']:>10.1%}"
-        f"{scores['balanced_accuracy']:>10.1%}{scores['nll']:>8.3f}{scores['pixels_seen']:>8.1%}{warning}"
+        f"{scores['balanced_accuracy']:>10.1%}{scores['nll']:>z8.3f}{scores['pixels_seen']:>8.1%}{warning}"
     )
 
 
 def _curves(curves: dict[str, Any]) -> str:
-    """Accuracy by number of glimpses and by threshold, both policies beside each other."""
+    """Accuracy by number of glimpses and by threshold, for both policies."""
     argmax, sample = curves["policies"]["argmax"], curves["policies"]["sample"]
     lines = [f"{'stop after':<16}{'argmax':>10}{'sample':>10}"]
     for t in curves["glimpses"]:

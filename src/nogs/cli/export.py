@@ -1,4 +1,4 @@
-"""`nogs export`: a network's step as a file for programs without torch, what it costs and how often it is right."""
+"""`nogs export`: one step of a network as a file for programs without torch, with its cost and accuracy."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ class ExportArgs(TaskArgs, NetworkArgs):
     out: OptionalFolder = None
     """Folder of the files; by default RUN/export."""
     precision: tuple[Literal["float32", "int8"], ...] = ("float32", "int8")
-    """Which files: float32, int8 or both."""
+    """Files to write: float32, int8 or both."""
     accuracy: bool = True
-    """Measure each file's accuracy on the run's test images."""
+    """Measure each file's accuracy on the test images, if they are available."""
     as_json: bool = False
     """Print export.json instead of a table."""
 
 
 def export(argv: list[str]) -> None:
-    """Write the files and export.json, and print what they cost."""
+    """Write the files and export.json, and print their cost."""
     args = parse(
         ExportArgs,
         argv,
         prog="nogs export",
-        description="One step of a network (state, patch, location -> state, labels, next location) as "
-        "PRECISION.onnx, which onnxruntime runs without torch, and export.json with its cost and accuracy.",
+        description="Write one step of a network (state, patch, location -> state, labels, next location) as "
+        "PRECISION.onnx, which onnxruntime runs without torch. Also writes export.json with its cost and accuracy.",
     )
     from nogs.model.cost import cost
     from nogs.model.exporting import TOLERANCE, agreement, export_onnx
     from nogs.model.finding import find
     from nogs.model.loading import load_found
     from nogs.posterior.store import published
+    from nogs.runtime.progress import working
 
     if not args.precision:
         raise InputError("--precision needs at least one of float32 and int8.")
@@ -50,21 +51,30 @@ def export(argv: list[str]) -> None:
     if args.out is None and not local:
         raise InputError(f"nogs export needs --out, a folder for the files of {args.run}.")
     out = args.out or Path(args.run) / "export"
-    write_bytes(out / ".writable", b"")  # a folder that takes no files is refused before the work
+    write_bytes(out / ".writable", b"")  # refuse an unwritable folder before the work
     (out / ".writable").unlink()
     task = _task(args, model) if args.accuracy else None
     found: dict[str, Any] = {"network": model.name, "why": model.why, **cost(model.networks), "files": {}}
-    lines = [f"{model.why}\n\n{'file':<16}{'bytes':>10}{'argmax':>10}{'sample':>10}{'largest difference':>20}"]
+    policies = _policies(model)
+    head = "".join(f"{name:>10}" for name in policies)
+    lines = [f"{model.why}\n\n{'file':<16}{'bytes':>10}{head}{'largest difference':>20}"]
     for precision in args.precision:
-        path = export_onnx(model, out / f"{precision}.onnx", precision=precision)
-        difference = agreement(model, path)
+        with working(f"exporting {precision}.onnx"):
+            path = export_onnx(model, out / f"{precision}.onnx", precision=precision)
+            difference = agreement(model, path)
         if precision == "float32" and difference > TOLERANCE:
             raise ValueError(f"{path} differs from torch by {difference:.2g}, more than {TOLERANCE:.0e}.")
         scores = None if task is None else _accuracies(path, model, task)
         found["files"][path.name] = {"bytes": path.stat().st_size, "difference": difference, "accuracy": scores}
-        shown = [f"{scores[name]:.1%}" for name in ("argmax", "sample")] if scores else ["-", "-"]
-        lines.append(f"{path.name:<16}{path.stat().st_size:>10,}{shown[0]:>10}{shown[1]:>10}{difference:>20.1e}")
+        shown = "".join(f"{f'{scores[name]:.1%}' if scores else '-':>10}" for name in policies)
+        lines.append(f"{path.name:<16}{path.stat().st_size:>10,}{shown}{difference:>20.1e}")
     write_json(out / "export.json", found)
+    if policies == ("argmax",):
+        lines.append("\nThis network draws no locations, so its only policy is argmax.")
+    lines.append(
+        "\nlargest difference: between the file and torch, of a probability or a number of the state, over a look at "
+        "random patches"
+    )
     lines.append(
         f"\n{found['parameters']:,} parameters; {found['multiply_adds_per_glimpse']:,} multiply-adds a glimpse, "
         f"{found['multiply_adds']:,} for all {model.glimpses}\nfiles: {out}"
@@ -73,30 +83,38 @@ def export(argv: list[str]) -> None:
 
 
 def _task(args: ExportArgs, model: Model) -> Task | None:
-    """The run's task, or None with a reason where its images are not at hand."""
+    """The task of the run, or of a published network; None, with a message, if its images are not available."""
     from nogs.model.stopping import check
+    from nogs.recipes import names, recipe
     from nogs.runtime.progress import say
-    from nogs.stages.settings import remembered, run_task
+    from nogs.stages.settings import load, remembered, run_task
 
-    run = Path(args.run)
-    if remembered(args.settings(), run=run).data is None and model.about["task"] != "digits":
-        say("Accuracy is not measured: give --data the folder of the run's images.")
+    run, settings, kind = Path(args.run), args.settings(), str(model.about["task"])
+    own = (run / "recipe.yaml").exists()
+    if remembered(settings, run=run).data is None and kind != "digits":
+        say(f"Accuracy is not measured: give --data the folder of {'the run' if own else kind}'s images.")
         return None
-    if not (run / "recipe.yaml").exists():
-        say(f"Accuracy is not measured: {run} has no recipe.yaml to find its images by.")
+    if not own and kind not in names():
+        say(f"Accuracy is not measured: {run} has no recipe.yaml, so its images can't be found.")
         return None
-    _, task = run_task(run, args.settings())
+    task = run_task(run, settings)[1] if own else load(recipe(kind), settings)
     check(model.networks, dict(model.about), task)
     return task
 
 
+def _policies(model: Model) -> tuple[str, ...]:
+    """The policies by which the network may look: its own if it draws no locations, else both."""
+    return ("argmax", "sample") if model.networks.policy == "sample" else ("argmax",)
+
+
 def _accuracies(path: Path, model: Model, task: Task) -> dict[str, Any]:
-    """Accuracy on the test images with each policy, one look an image."""
+    """Accuracy on the test images with each of its policies, one look per image."""
     import torch
 
     from nogs.attention.cohort import Member, member_labels
     from nogs.model.exported import Exported, accuracy
     from nogs.runtime import streams
+    from nogs.runtime.progress import track
 
     about = model.about
     rows = task.rows("test")
@@ -104,8 +122,9 @@ def _accuracies(path: Path, model: Model, task: Task) -> dict[str, Any]:
     counter = torch.arange(len(rows) * model.glimpses).view(len(rows), -1)
     uniforms = streams.uniform(streams.key(about["seed"], "evaluation", "test"), counter).numpy()
     exported = Exported(path)
-    return {
-        "argmax": accuracy(exported, task.images, rows, labels),
-        "sample": accuracy(exported, task.images, rows, labels, uniforms),
-        "images": len(rows),
-    }
+    drawn, policies = {"argmax": None, "sample": uniforms}, _policies(model)
+    with track(f"evaluating {path.name}", total=len(policies) * len(rows), unit="looks") as bar:
+        found = {
+            name: accuracy(exported, task.images, rows, labels, drawn[name], advance=bar.advance) for name in policies
+        }
+    return {**found, "images": len(rows)}

@@ -1,6 +1,6 @@
-"""Flags from types: a command's `Args` and a recipe's fields become the command line, mistakes become one sentence.
+"""The command line, made from a command's `Args` and a recipe's fields; each mistake is reported in one sentence.
 
-`tyro` reads types, texts and values. --help shows the flags that most people need, --help-all every one.
+`tyro` parses types, help texts and values. --help shows the common flags, --help-all every flag.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import tyro
 from pydantic import BaseModel, Field, create_model
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from nogs.cli import closest
 from nogs.cli.args import A, Args, Rare
 from nogs.cli.mistakes import sentence
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.files import plain
 from nogs.runtime.progress import say
+from nogs.runtime.spelling import closest
 
 if TYPE_CHECKING:
     from nogs.recipes import Recipe
@@ -55,30 +55,33 @@ def parse_with_recipe(
 ) -> tuple[A, Recipe]:
     """The command's `args_type`, and the recipe that the first argument names, with its fields as dotted flags.
 
-    The first argument may also be a run's folder, whose recipe it is, or a folder of pictures. A run on pictures goes
-    on with its own recipe; of a new one `choose` chooses the sizes, but for the fields that were given, and returns
-    lines about them for `tell`.
+    The first argument may also be a run's folder, which has a recipe, or a folder of pictures. An existing run on
+    pictures keeps its recipe. For a new one `choose` sets the sizes that the user did not give; its lines go to `tell`.
     """
     if not argv or argv[0].startswith("-"):
         if set(_HELP) & set(argv):
             about = "RECIPE, the first argument, is digits, celeba-hq, cub, folder, a .yaml file or a folder of "
-            about += "pictures; put it before --help to see its own flags."
+            about += "pictures; put one before --help to see its flags."
             _tyro(args_type, argv, prog=f"{prog} RECIPE", description=f"{description}\n\n{about}")
         raise InputError(
             f"{prog} needs a recipe as its first argument: digits, celeba-hq, cub, folder, a .yaml file or a folder of "
             "pictures."
         )
-    from nogs.recipes import names, recipe, validated  # after the quick answers: brings torch
+    from nogs.data.archives import check_pictures
+    from nogs.recipes import names, of_run, recipe, validated  # imported late: loads torch
     from nogs.recipes.folder import CHOSEN
+    from nogs.recipes.recipe import check_fields
 
     word, argv = argv[0], list(argv[1:])
     name, out = word, None
     if word not in names() and Path(word).is_dir():
         begun = (Path(word) / "recipe.yaml").is_file()
+        if not begun:
+            check_pictures(Path(word))
         out = Path(word) if begun else Path("runs") / Path(word).resolve().name
         name = str(Path(word) / "recipe.yaml") if begun else "folder"
         argv += [] if begun else ["--data", word]
-    base = recipe(name, other=", or a folder of pictures")
+    base = of_run(out) if out is not None and name != "folder" else recipe(name, or_pictures=True)
     prog = f"{prog} {word}"
     _check_names(argv, args_type, type(base), prog)
 
@@ -99,17 +102,18 @@ def parse_with_recipe(
         data = getattr(args, "data", None)
         named = data.resolve().name if name == "folder" and data is not None else base.name
         args = args.model_copy(update={"out": out or Path("runs") / named})
+    source = f"Recipe {base.name!r} with these flags"
     if base.data.kind == "folder":
         data, out = (getattr(args, name, None) for name in ("data", "out"))
         if data is not None and out is not None and data.resolve() == out.resolve():
             raise InputError(f"--out is the folder of the pictures, {data}; name another, such as {data / 'run'}.")
         fields = _given(name, argv, both["recipe"])
+        check_fields(both["recipe"], fields, source=source, spell=_flag)  # before `choose` takes time
         chosen, lines = _for_folder(base, name, args, fields, choose=choose)
         both = read(chosen) if chosen != base else both
         for line in lines:
             tell(line)
-    found = validated(both["recipe"], source=f"Recipe {base.name!r} with these flags", spell=_flag)
-    return args, found
+    return args, validated(both["recipe"], source=source, spell=_flag)
 
 
 def _for_folder(
@@ -120,14 +124,16 @@ def _for_folder(
     *,
     choose: Callable[[A, Recipe, Mapping[str, Any]], tuple[Recipe, list[str]]] | None,
 ) -> tuple[Recipe, list[str]]:
-    """The recipe of a run on pictures: its own if it was begun, so that a faster machine does not choose anew; else,
-    with `choose`, with sizes for the pictures and this machine. And lines that say so."""
-    from nogs.recipes import changed, recipe
+    """The recipe of a run on pictures, and lines about it. A begun run keeps its own, also on a faster machine; else
+    `choose` sets sizes for the pictures and this machine."""
+    from nogs.recipes import changed, of_run
 
     data, out = (getattr(args, name, None) for name in ("data", "out"))
     begun = None if out is None else out / "recipe.yaml"
-    if begun is not None and begun.is_file() and (own := recipe(begun)).data.kind == "folder":
-        told = [] if Path(name) == begun else [f"Going on with the sizes of {begun}; a flag changes them."]
+    if begun is not None and begun.is_file() and (own := of_run(begun.parent)).data.kind == "folder":
+        told = [] if Path(name) == begun else [f"Resuming with the sizes of {begun}; flags change them."]
+        if getattr(args, "minutes", None) is not None:
+            told = [f"Resuming with the sizes of {begun}; --minutes only counts for a new run, with another --out."]
         return changed(own, _file_fields(name)), told
     if choose is None or data is None or not data.is_dir():
         return base, []
@@ -135,7 +141,7 @@ def _for_folder(
 
 
 def _given(name: str, argv: Sequence[str], recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that the user set, by dotted name: in a recipe file, or as flags, which win."""
+    """Fields that the user set, by dotted name: in a recipe file, or as flags, which take precedence."""
     from nogs.recipes import Recipe
 
     known, values = _flags(Recipe), dotted(recipe)
@@ -144,7 +150,7 @@ def _given(name: str, argv: Sequence[str], recipe: Mapping[str, Any]) -> dict[st
 
 
 def _file_fields(name: str) -> dict[str, Any]:
-    """The fields that a recipe's file states itself, by dotted name; a built-in recipe has none."""
+    """The fields set in a recipe's file, by dotted name; a built-in recipe has none."""
     from nogs.recipes import names
     from nogs.runtime.files import read_yaml
 
@@ -154,7 +160,7 @@ def _file_fields(name: str) -> dict[str, Any]:
 
 
 def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str, chosen: frozenset[str] = frozenset()) -> Any:
-    """tyro's result; its boxed error becomes a sentence. A run chooses the `chosen` fields that no flag says."""
+    """tyro's result; its boxed error becomes a sentence. The help marks `chosen` fields as chosen by the run."""
     everything, box = "--help-all" in argv, io.StringIO()
     helping = bool(set(_HELP) & set(argv))
     if helping and not everything:
@@ -174,13 +180,13 @@ def _tyro(type_: Any, argv: Sequence[str], *, prog: str, description: str, chose
             raise
         raise InputError(f"{sentence(box.getvalue())}; see {prog} --help.") from None
     if stray:
-        raise InputError(f"{prog} does not know what to do with {stray[0]!r}; see {prog} --help.")
+        raise InputError(f"{prog} does not take the argument {stray[0]!r}; see {prog} --help.")
     return found
 
 
 def _registry(everything: bool, *, chosen: frozenset[str]) -> ConstructorRegistry:
-    """How a pydantic model is read: `Args` as themselves, a recipe as a dict, so that all of its fields are checked
-    together, by `validated`."""
+    """How tyro reads a pydantic model: `Args` as themselves, a recipe as a dict, whose fields `validated` checks
+    together."""
     registry = ConstructorRegistry()
 
     @registry.struct_rule
@@ -204,7 +210,7 @@ def _registry(everything: bool, *, chosen: frozenset[str]) -> ConstructorRegistr
             if dotted_name in chosen:
                 marks.append(tyro.conf.arg(help_behavior_hint="(default: chosen from your pictures)"))
             elif default in (None, ()) and not any(getattr(mark, "help_behavior_hint", None) for mark in marks):
-                marks.append(tyro.conf.arg(help_behavior_hint=lambda _: ""))  # the text says what it means
+                marks.append(tyro.conf.arg(help_behavior_hint=lambda _: ""))  # the help text explains the default
             help_ = " ".join((field.description or "").split())
             kind: Any = field.annotation
             for mark in marks:
@@ -216,7 +222,7 @@ def _registry(everything: bool, *, chosen: frozenset[str]) -> ConstructorRegistr
 
 
 def _plain_field(recipe: Recipe, name: str) -> Any:
-    """A field of the recipe, by its dotted name, as one that stands beside a command's own flags."""
+    """A field of the recipe, by its dotted name, as a flag beside the command's own."""
     part: Any = recipe
     *parts, last = name.split(".")
     for inner in parts:
@@ -236,7 +242,7 @@ def _parts() -> dict[Any, str]:
 
 
 def _check_names(argv: Sequence[str], args_type: type[Args], recipe: type[BaseModel] | None, prog: str) -> None:
-    """Refuse unknown flags, and name the required ones that are missing; tyro looks after positional arguments."""
+    """Refuse unknown flags, and name missing required ones; tyro checks positional arguments."""
     if set(_HELP) & set(argv):
         return
     own = _flags(args_type)
@@ -244,7 +250,7 @@ def _check_names(argv: Sequence[str], args_type: type[Args], recipe: type[BaseMo
     given = [_spelt(word) for word in argv if re.match(r"--?[A-Za-z]", word)]
     for flag in given:
         if flag not in known:
-            turned = re.sub(r"^--no-(.+\.)", r"--\1no-", flag)  # the flag of a group has its "no" behind the group
+            turned = re.sub(r"^--no-(.+\.)", r"--\1no-", flag)  # in a group "no" follows the group's name
             close = turned if turned in known else closest(flag, known)
             hint = f"did you mean {close}?" if close else f"see {prog} --help."
             raise InputError(f"{prog} has no flag {flag}; {hint}")
@@ -274,5 +280,5 @@ def _flag(name: str) -> str:
 
 
 def _spelt(word: str) -> str:
-    """The flag that a word of the command line is, without its value."""
+    """The flag in a word of the command line, without its value."""
     return word.partition("=")[0].replace("_", "-")

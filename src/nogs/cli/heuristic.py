@@ -1,4 +1,4 @@
-"""`nogs sequences heuristic | fixed | handcrafted`: supervision that needs no search for each image, as files."""
+"""`nogs sequences heuristic | fixed | handcrafted`: sequences that need no search for each image."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class HeuristicArgs(TaskArgs):
     posterior: NameOrFile = None
     """A published posterior, or a posterior's file, to make the map with; by default the recipe's published one."""
     bank: OptionalFolder = None
-    """Folder of an image bank, or the run that holds one, to average over; without it the validation images are."""
+    """Bank to average over: its folder, or the run that holds it; by default the validation images are used."""
     heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
-    """Take the map from here instead of making one: a folder of this command, first.safetensors of nogs annotate, or
+    """Read the map from here instead of making one: a folder of this command, first.safetensors of nogs annotate, or
     an .npy file of entropies in nats."""
     kind: tuple[Literal["h1", "h5"], ...] = ("h1", "h5")
     """Sequences to write: h1 with 1/gamma = 1, h5 with 5, or none."""
@@ -35,10 +35,9 @@ class FixedArgs(TaskArgs):
     """Arguments of `nogs sequences fixed`."""
 
     out: Folder
-    """Folder for the sequences, of attributes one for each in it."""
+    """Folder for the sequences; with attributes, it gets a folder for each."""
     posterior: NameOrFile = None
-    """A published posterior, or a posterior's file, that the order is best for; by default the recipe's published
-    one."""
+    """A published posterior, or a posterior's file, that selects the order; by default the recipe's published one."""
     attribute: Attributes = ()
     overwrite: Overwrite = False
     device: Device = "auto"
@@ -58,8 +57,8 @@ def heuristic(argv: list[str]) -> None:
         HeuristicArgs,
         argv,
         prog="nogs sequences heuristic",
-        description="The paper's heuristic (Eq. 17): how salient each location is, as the expected posterior entropy "
-        "after a single glimpse there, and for each image to annotate a sequence of locations drawn from it.",
+        description="Compute the paper's heuristic (Eq. 17), a map of saliency: the expected posterior entropy after a "
+        "single glimpse at each location. Draw a sequence of locations from it for each image to annotate.",
     )
     from nogs.attention.methods import of_heuristic
     from nogs.sequences import save
@@ -70,7 +69,7 @@ def heuristic(argv: list[str]) -> None:
     from nogs.supervision import load_heuristic, save_heuristic
 
     if args.heuristic is not None and (args.posterior is not None or args.bank is not None):
-        raise InputError("--heuristic is a map that was made before; leave --posterior and --bank out.")
+        raise InputError("--heuristic reads an existing map; leave --posterior and --bank out.")
     experiment = Experiment(recipe, args.out, args.settings())
     task, attributes, ids = experiment.task, experiment.attributes, experiment.task.splits["annotate"]
     if args.kind and not ids:
@@ -88,7 +87,7 @@ def heuristic(argv: list[str]) -> None:
     }
     for folder, sequences in made.items():
         if (folder / MANIFEST).exists() and not args.overwrite:
-            save(sequences, folder)  # refuses a folder of others, and writes nothing into one of these
+            save(sequences, folder)  # refuses a folder of other sequences, and rewrites nothing if they are the same
     print(f"map: {save_heuristic(found, args.out, task=task)}")
     for attribute in attributes:
         draw(found, task, attribute, folder=args.out)
@@ -103,9 +102,9 @@ def fixed(argv: list[str]) -> None:
         FixedArgs,
         argv,
         prog="nogs sequences fixed",
-        description="One order of locations for every image to annotate, by greedy selection: each step takes the "
-        "location with the least mean cross-entropy of the label, over images that did not train the posterior. It "
-        "needs no bank.",
+        description="Select one order of locations for all images to annotate. Each step greedily takes the location "
+        "with the least mean cross-entropy of the label, over images that the posterior was not trained on. Needs no "
+        "bank.",
     )
     from nogs.sequences import save
     from nogs.stages import Experiment
@@ -114,8 +113,11 @@ def fixed(argv: list[str]) -> None:
     for attribute, sequences in fixed_sequences(Experiment(recipe, args.out, args.settings())).items():
         folder = args.out / (attribute or "")
         save(sequences, folder, overwrite=args.overwrite)
-        left = " ".join(f"{nats:.3f}" for nats in sequences.provenance["cross_entropy"])
-        print(f"{folder}: {len(sequences):,} sequences of {sequences.length} glimpses; nats after each: {left}")
+        left = " ".join(f"{nats:z.3f}" for nats in sequences.provenance["cross_entropy"])
+        print(
+            f"{folder}: {len(sequences):,} sequences of {sequences.length} glimpses; cross-entropy (nats) after each: "
+            f"{left}"
+        )
 
 
 def handcrafted(argv: list[str]) -> None:
@@ -124,9 +126,9 @@ def handcrafted(argv: list[str]) -> None:
         HandcraftedArgs,
         argv,
         prog="nogs sequences handcrafted",
-        description="Hand-crafted glimpse sequences for each image to annotate, by CUB's part labels: beak, eye (the "
-        "left one if it is visible), forehead, belly, feet (the left leg if visible); a hidden part is replaced by a "
-        "visible one at random.",
+        description="Make hand-crafted glimpse sequences for the images to annotate, from CUB's part labels: beak, eye "
+        "(the left one if visible), forehead, belly, feet (the left leg if visible). A random visible part replaces a "
+        "hidden one.",
     )
     from nogs.sequences import save
     from nogs.stages.settings import load

@@ -1,4 +1,4 @@
-"""`nogs hub push`: a network as a folder that others load, here or from the Hugging Face hub."""
+"""`nogs hub push`: a network as a folder that others can load, on disk or from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ class PushArgs(NetworkArgs):
     """Arguments of `nogs hub push`."""
 
     repository: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="USER/REPOSITORY")] = None
-    """Repository on the hub, made if it does not exist; none is needed with --out."""
+    """Repository on the hub, created if it does not exist; not needed with --out."""
     out: OptionalFolder = None
-    """Write the folder here, which nogs.load and nogs predict read; without a repository nothing is uploaded."""
+    """Write the folder here, for nogs.load and nogs predict; without a repository nothing is uploaded."""
     licence: Annotated[str, tyro.conf.arg(metavar="SPDX")] = "other"
     """Licence of the weights, such as mit or cc-by-nc-4.0; other leaves it open."""
     title: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
     """Title of the model card."""
     private: bool = False
-    """Make the repository private, if it is made."""
+    """Make a newly created repository private."""
 
 
 def push(argv: list[str]) -> None:
-    """Pack a network in the hub's layout, and upload it where a repository is named."""
+    """Pack a network in the hub's layout, and upload it if a repository is named."""
     args = parse(
         PushArgs,
         argv,
         prog="nogs hub push",
-        description="model.safetensors, config.json and a model card of one network, in a folder that nogs.load reads: "
-        "into --out, and to a repository of the hub; log in first with `hf auth login`.",
+        description="Pack a network for nogs.load: model.safetensors, config.json and a model card, written to --out "
+        "or uploaded to a repository on the Hugging Face hub. Log in first with `hf auth login`.",
     )
     from nogs.model.finding import find
     from nogs.model.hub import pack

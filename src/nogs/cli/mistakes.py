@@ -14,11 +14,11 @@ _REWORDED = (
     (r"Missing value for argument '(.*?)'\..*", r"\1 needs a value"),
     (r"Error parsing (--\S+): (.*)", r"\1 can't be read: \2"),
 )
-"""tyro's messages for a value, and ours; one that is not here is shown in tyro's words."""
+"""Patterns of tyro's messages, and our wording; other messages keep tyro's."""
 
 
 def sentence(box: str) -> str:
-    """What a boxed message says, in one line; the box is drawn with lines, or with hyphens where lines can't be."""
+    """The text of a boxed message, in one line; the box is drawn with lines, or with hyphens in ASCII."""
     sections: list[list[str]] = [[]]
     for line in box.splitlines():
         text = line.strip(" │")

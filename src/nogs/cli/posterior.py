@@ -1,4 +1,4 @@
-"""`nogs posterior train`, `evaluate` and `publish`: what do glimpses say about the label, and is it right?"""
+"""`nogs posterior train`, `evaluate` and `publish`: train, evaluate and share the classifier of glimpses."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class EvaluateArgs(StageArgs):
     posterior: NameOrFile = None
     """A posterior's file, or the name of a published one; by default the run's own, or the recipe's published one."""
     split: Literal["validation", "test", "annotate"] = "test"
-    """Images to look at."""
+    """Images to evaluate on."""
     sequences: OptionalFolder = None
-    """Look along these glimpse sequences, at the images that have one, besides random locations."""
+    """Also evaluate along these glimpse sequences, on the images that have one."""
     attribute: str | None = None
-    """For sequences of one attribute: its name; the numbers are then of this attribute alone."""
+    """For sequences of one attribute: its name; the scores are then for this attribute only."""
     as_json: AsJson = False
 
 
@@ -41,12 +41,12 @@ class PublishArgs(Args):
     """Arguments of `nogs posterior publish`."""
 
     source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN_OR_FILE")]
-    """A run, whose posterior is published; or in it the file of a network that stands on one (ps-nogs+, fixed): then
-    both, in one file."""
+    """A run, to publish its posterior; or the file of a network in a run (ps-nogs+, fixed), to publish it together
+    with its posterior."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")]
     """File to write, ending in .safetensors; the card goes beside it, ending in .md."""
     bits: Literal[16, 8, 7, 6, 5, 4] = 16
-    """Bits a weight: 16 (float16), or fewer for a smaller file; in our trials 8 lost nothing and 5 little."""
+    """Bits per weight: 16 (float16), or fewer for a smaller file; in our trials 8 lost nothing and 5 little."""
     notes: str = ""
     """A sentence for the card, such as the terms of the data."""
 
@@ -78,27 +78,27 @@ def evaluate(argv: list[str]) -> None:
         EvaluateArgs,
         argv,
         prog="nogs posterior evaluate",
-        description="Accuracy, cross-entropy, mean entropy and calibration error of a posterior for each number of "
-        "glimpses, before and after calibration; into RUN/posterior/evaluation-SPLIT.json and .png.",
+        description="Evaluate a posterior for each number of glimpses, before and after calibration: accuracy, "
+        "cross-entropy, mean entropy and calibration error. Writes RUN/posterior/evaluation-SPLIT.json and .png.",
     )
     from nogs.posterior.evaluation import text_table
     from nogs.stages import posterior
 
-    experiment = args.experiment(recipe, attribute=())
+    experiment = args.experiment(recipe)
     path, tables = posterior.evaluate(experiment, split=args.split, sequences=args.sequences, attribute=args.attribute)
     text = f"{text_table(tables)}\n\ntables and plot: {path} and {path.with_suffix('.png').name}"
     show(tables, text, as_json=args.as_json)
 
 
 def publish(argv: list[str]) -> None:
-    """Write a posterior, or a network that stands on one, at half its size or less, with a card."""
+    """Write a posterior, or a network with its posterior, at half its size or less, with a card."""
     args = parse(
         PublishArgs,
         argv,
         prog="nogs posterior publish",
-        description="Copy a run's posterior, or a network that stands on one, with weights in fewer bits, and write a "
-        "card that says what it is, what it scores and which commands made it. The file can be given to --posterior of "
-        "every command; a network's also to nogs predict, export and hub push.",
+        description="Copy a run's posterior, or a network with its posterior, with fewer bits per weight. Also writes "
+        "a card with its description, its scores and the commands that made it. Every --posterior flag takes the "
+        "file; nogs predict, export and hub push take a network's file too.",
     )
     from nogs.plus.publishing import publish as publish_file
     from nogs.posterior.training import FILE
@@ -110,7 +110,7 @@ def publish(argv: list[str]) -> None:
         raise InputError(f"{args.source} {what}.")
     run = next((folder for folder in source.absolute().parents if (folder / "recipe.yaml").is_file()), None)
     if run is None:
-        raise InputError(f"{source} lies in no run, whose recipe its card tells; give the file in the run's folder.")
+        raise InputError(f"{source} is not in a run, whose recipe the card needs; give the file in the run's folder.")
     recipe = read_recipe(run / "recipe.yaml")
     fields, defaults = (one.model_dump(mode="json") for one in (recipe, read_recipe(recipe.data.kind)))
     looks = publish_file(source, args.out, fields=fields, defaults=defaults, notes=args.notes, bits=args.bits)

@@ -1,4 +1,4 @@
-"""`nogs predict`: ask a trained network about pictures."""
+"""`nogs predict`: classify pictures with a trained network."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -23,39 +24,39 @@ if TYPE_CHECKING:
     from nogs.model.folders import Asked
 
 _DRAWN = 40
-"""Tiles that --picture draws at most, of a folder's pictures evenly chosen; of one picture every attribute has one."""
+"""Most tiles that --picture draws: evenly chosen pictures, each with a tile for every attribute."""
 
 
 class PredictArgs(NetworkArgs):
     """Arguments of `nogs predict`."""
 
     images: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PICTURE_OR_FOLDER")] = ()
-    """Picture files, or folders of them; where folders are named like classes, it is said how many are right."""
+    """Picture files, or folders of them; for folders named like classes the accuracy is printed too."""
     as_json: bool = False
-    """Print one JSON object a picture instead of text."""
+    """Print one JSON object per picture instead of text."""
     picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also draw the glimpses, numbered in order, into this PNG file."""
     csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write a row for each picture into this CSV file."""
     policy: Literal["sample", "argmax"] | None = None
-    """Draw each location by its probability, or take the most probable one; by default as the network was validated."""
+    """Sample each location, or take the most probable one; by default as the network was validated."""
     looks: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Average this many sampled looks: slower, reads more, and is more often right."""
     stop_at: Annotated[float | None, tyro.conf.arg(metavar="P")] = None
     """Stop looking once a label has this probability, such as 0.95; by default all glimpses are taken."""
     seed: int = 0
-    """Of the policy sample: the same seed draws the same locations for the same picture."""
+    """Seed of the policy sample: the same seed draws the same locations for the same picture."""
 
 
 def predict(argv: list[str]) -> None:
-    """Print what a network says about pictures, and from which glimpses."""
+    """Print a network's answers for pictures, with the glimpses."""
     args = parse(
         PredictArgs,
         argv,
         prog="nogs predict",
-        description="Label, probability, glimpses taken and share of the pixels read, for each picture; of folders "
-        "that are named like classes also how many are right. A network of several attributes names those that are "
-        "there; --json, --csv and --picture have all.",
+        description="Classify pictures. Prints for each picture the label, its probability, the glimpses taken and "
+        "the share of the pixels read; for folders named like classes also the accuracy. A network of several "
+        "attributes prints those that are present; --json, --csv and --picture have all.",
     )
     if not args.images:
         raise InputError("nogs predict needs pictures after the run: nogs predict RUN PICTURE_OR_FOLDER ...")
@@ -76,7 +77,7 @@ def predict(argv: list[str]) -> None:
     known: list[Asked] = []
     rows: list[tuple[Asked, Answer]] = []
     answers, images, problems = [], {}, []
-    # a bar would take over the stream of the answers, which on a terminal are progress enough
+    # no bar on a terminal: it would mix with the answers, which show progress themselves
     with nullcontext() if sys.stdout.isatty() else working(f"looking at {len(asked):,} pictures"):
         for one in asked:
             try:
@@ -117,7 +118,7 @@ def predict(argv: list[str]) -> None:
 
 
 def _print(one: Asked, answer: Answer | Answers, network: str, *, as_json: bool) -> None:
-    """An answer on its line; on a terminal, above the bar."""
+    """Print one answer on its line."""
     true = {} if one.true is None else {"true": one.true}
     if isinstance(answer, dict):
         each = {name: said.to_json() for name, said in answer.items()}
@@ -132,13 +133,17 @@ def _print(one: Asked, answer: Answer | Answers, network: str, *, as_json: bool)
 
 
 def _told_of_all(answers: Answers) -> str:
-    """The attributes that are there, in one line."""
+    """The attributes that are present, in one line."""
     first = next(iter(answers.values()))
     present = ", ".join(f"{name} {share:.1%}" for name, share in answers.present.items()) or "none"
     notes = f" [{'; '.join(first.notes)}]" if first.notes else ""
+    glimpses = f"{len(answers)} attributes, {len(first.locations)} glimpses for"
+    if all(one.locations == first.locations for one in answers.values()):
+        return f"{present}; {glimpses} all, {answers.pixels_read:.1%} of the pixels{notes}"
+    each = fmean(one.pixels_read for one in answers.values())
     return (
-        f"{present}; {len(answers)} attributes, {len(first.locations)} glimpses for each, {answers.pixels_read:.1%} of "
-        f"the pixels{notes}"
+        f"{present}; {glimpses} each, {each:.1%} of the pixels for one attribute on average, "
+        f"{answers.pixels_read:.1%} for all together{notes}"
     )
 
 

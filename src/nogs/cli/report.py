@@ -18,24 +18,24 @@ class ReportArgs(TaskArgs):
     """Arguments of `nogs report`."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")] = ()
-    """Folders of runs; whatever stages they have are shown, several are compared."""
+    """Folders of runs. The page shows the stages that each has, and compares several."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The page; by default RUN/report.html, or report.html beside the first of several runs."""
     images: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Test pictures in the gallery, and half as many with sequences; 0 for no gallery. Default: 24, or one a class."""
+    """Test pictures in the gallery, and half as many with sequences; 0 for none. Default: 24, or one per class."""
     device: str = "auto"
-    """Where the walk-through of the design is computed: auto, cpu, cuda, cuda:N or mps."""
+    """Device for the walk-through of the design: auto, cpu, cuda, cuda:N or mps."""
 
 
 def report(argv: list[str]) -> None:
-    """Write the page and print where it is."""
+    """Write the page and print its path."""
     args = parse(
         ReportArgs,
         argv,
         prog="nogs report",
-        description="One HTML file about one or several runs: results, a gallery to step through glimpses, figures, "
-        "tables, and the commands to make it all anew. It opens from the disk, without a server or a network. Its "
-        "figures are written as PNG and SVG into a folder beside it.",
+        description="Write one HTML file about one or several runs: results, a gallery to step through glimpses, "
+        "figures, tables, and the commands to reproduce the runs. It opens from the disk, without a server or the "
+        "internet. Its figures are also written as PNG and SVG into a folder beside it.",
     )
     from nogs.data import load_task
     from nogs.recipes import recipe

@@ -1,4 +1,4 @@
-"""`nogs sequences import | export | validate`: glimpse sequences from and to other people's files."""
+"""`nogs sequences import | export | validate`: read, write and check files of glimpse sequences."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tyro
 from nogs.cli.args import Args, Overwrite
 from nogs.cli.flags import parse
 from nogs.runtime.errors import InputError
+from nogs.runtime.spelling import instead
 
 if TYPE_CHECKING:
     from nogs.sequences import Expected, Sequences
@@ -24,9 +25,9 @@ class ImportArgs(Args):
     """The authors' zip (read in place), the folder that it unpacks to, or a table: a .csv, or a .tsv with tabs."""
     overwrite: Overwrite = False
     recipe: str | None = None
-    """Table: recipe whose task, grid and number of glimpses the sequences are for (a name, or a .yaml file)."""
+    """Table: recipe (a name, or a .yaml file) with the task, grid and number of glimpses of the sequences."""
     attribute: str | None = None
-    """Table: the attribute that the sequences are for; without it they serve the whole task."""
+    """Table: the attribute that the sequences are for; without it they are for the whole task."""
     image: str = "image"
     """Table: heading of the column with the image's id."""
     step: str = "step"
@@ -36,15 +37,15 @@ class ImportArgs(Args):
     column: str = "column"
     """Table: heading of the column with the column (x), in pixels of the prepared image, from 0 at the left."""
     anchor: Literal["top-left", "centre"] = "top-left"
-    """Table: which point of the glimpse row and column mean; a point of gaze is a centre."""
+    """Table: the point of a glimpse that row and column give; gaze gives centres."""
     snap: bool = False
-    """Table: move each glimpse to the nearest location of the grid, also from outside; else off the grid is refused."""
+    """Table: move each glimpse to the nearest location of the grid; by default a glimpse off the grid is refused."""
     length: int | None = None
-    """Table: glimpses of each image; by default the recipe's."""
+    """Table: number of glimpses per image; by default the recipe's."""
     cut: bool = False
-    """Table: leave out what comes after LENGTH glimpses; else a longer sequence is refused."""
+    """Table: leave out glimpses after the first LENGTH; by default a longer sequence is refused."""
     drop_short: bool = False
-    """Table: leave out images with fewer than LENGTH glimpses, and say how many; else they are refused."""
+    """Table: leave out images with fewer than LENGTH glimpses, and print how many; by default they are refused."""
 
 
 class ExportArgs(Args):
@@ -64,25 +65,25 @@ class ValidateArgs(Args):
     folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
     """A folder of sequences, or one that holds such folders."""
     data: Path | None = None
-    """Folder of the data, to check that each image exists and is no validation or test image."""
+    """Folder of the data, to check that each image exists and is not a validation or test image."""
     recipe: str | None = None
     """Recipe of the sequences' task (a name, or a .yaml file); by default the built-in one with the task's name."""
 
 
 def import_(argv: list[str]) -> None:
-    """Bring in the authors' released sequences, or a table of locations."""
+    """Import the authors' released sequences, or a table of locations."""
     args = parse(
         ImportArgs,
         argv,
         prog="nogs sequences import",
-        description="Bring in glimpse sequences: the paper's authors' release, or a table with one glimpse a row.",
+        description="Import glimpse sequences: the authors' release, or a table with one glimpse per row.",
     )
     from nogs.sequences import read_release, save
 
     if args.source.suffix.lower() in (".csv", ".tsv"):
         found = [_table(args)]
     elif args.recipe is not None:
-        raise InputError(f"{args.source} is no table (.csv or .tsv), so --recipe has no meaning for it; leave it out.")
+        raise InputError(f"{args.source} is not a table (.csv or .tsv), so it takes no --recipe; leave it out.")
     else:
         found = read_release(args.source)
     for sequences in found:
@@ -139,7 +140,7 @@ def validate(argv: list[str]) -> None:
     report = check(args.folder, task=known, others=args.data is None and args.recipe is None)
     for folder, (count, length) in report.folders.items():
         print(f"{folder}: {count:,} sequences of {length} glimpses")
-    print(f"{_total([count for count, _ in report.folders.values()])} of {args.folder} checked: all are right")
+    print(f"{_total([count for count, _ in report.folders.values()])} of {args.folder} checked: all are valid")
     print(_checked({_task(folder) for folder in report.folders}, known, data=args.data is not None))
 
 
@@ -150,8 +151,9 @@ def _table(args: ImportArgs) -> Sequences:
     if args.recipe is None:
         raise InputError(f"{args.source} needs --recipe, to know the task, its grid and the number of glimpses.")
     chosen = recipe(args.recipe)
-    if args.attribute is not None and args.attribute not in _attributes(chosen.data.kind):
-        raise InputError(f"The task {chosen.data.kind!r} has no attribute {args.attribute!r}; correct --attribute.")
+    if args.attribute is not None and args.attribute not in (known := _attributes(chosen.data.kind)):
+        meant = instead(args.attribute, known, otherwise="correct --attribute.")
+        raise InputError(f"The task {chosen.data.kind!r} has no attribute {args.attribute!r}; {meant}")
     return read_csv(
         args.source,
         task=chosen.data.kind,
@@ -167,9 +169,9 @@ def _table(args: ImportArgs) -> Sequences:
 
 
 def _expected(args: ValidateArgs) -> dict[str, Expected]:
-    """What the sequences of each task in the tree must fit, by the task's name; no picture is decoded for it.
+    """What the sequences of each task must match, by the task's name. Decodes no picture.
 
-    Without data only what recipes fix is known; a name of `folder` or `digits` alone fixes nothing.
+    Without data only the values of recipes are known; the names `folder` and `digits` alone give none.
     """
     from nogs.data import load_task, read_catalogue
     from nogs.recipes import names, recipe
@@ -195,7 +197,7 @@ def _expected(args: ValidateArgs) -> dict[str, Expected]:
 
 
 def _checked(tasks: set[str | None], known: dict[str, Expected], *, data: bool) -> str:
-    """What was checked, and what would be with another flag."""
+    """What was checked, and what another flag would check."""
     if data:
         return "checked: each line, the recipe's grid, number of glimpses and attributes, the data's images and splits"
     if not tasks & known.keys():
@@ -209,7 +211,7 @@ def _checked(tasks: set[str | None], known: dict[str, Expected], *, data: bool) 
 
 
 def _attributes(kind: str) -> tuple[str, ...]:
-    """The attributes of a task that has them whatever its data."""
+    """The attributes of a task, if they do not depend on its data."""
     from nogs.sequences import CELEBA_ATTRIBUTES
 
     return CELEBA_ATTRIBUTES if kind == "celeba-hq" else ()
@@ -226,6 +228,6 @@ def _task(folder: Path) -> str | None:
 
 
 def _total(counts: list[int]) -> str:
-    """The number of sequences in so many folders, in words."""
+    """The number of sequences and of folders, in words."""
     sequences, folders = sum(counts), len(counts)
     return f"{sequences:,} sequence{'s' * (sequences != 1)} in {folders} folder{'s' * (folders != 1)}"

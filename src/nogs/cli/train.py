@@ -17,31 +17,30 @@ class TrainArgs(StageArgs):
 
     fields_shown = ("glimpses", "attention.iterations", "attention.batch", "attention.learning_rate")
     method: tuple[str, ...] = ("ram",)
-    """One or more: ram (REINFORCE alone), ram+ (the same, pretrained with the heuristic); partly supervised ps-nogs (by
-    near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's); and with the posterior as
-    classifier ps-nogs+, and the plain ways to look fixed (one order for all images), centre-out and random."""
+    """One or more. REINFORCE alone: ram, and ram+ (pretrained with the heuristic). Partly supervised: ps-nogs (by
+    near-optimal sequences), ps-hgs (hand-crafted ones), ps-h1 and ps-h5 (the heuristic's). With the posterior as
+    classifier: ps-nogs+, and the baselines fixed (one order for all images), centre-out and random."""
     attribute: Attributes = ()
     sequences: OptionalFolder = None
     """Folder of glimpse sequences, which ps-nogs needs; by default RUN/sequences."""
     heuristic: Annotated[Path | None, tyro.conf.arg(metavar="DIR_OR_FILE")] = None
-    """Map of the heuristic, which ps-h1 and ps-h5 need, and where there is a pretraining all but ram; by
-    default that of RUN/sequences or RUN/heuristic, which is made if it is not there."""
+    """Map of the heuristic, which ps-h1 and ps-h5 need, and with pretraining every method but ram; by default the one
+    in RUN/sequences or RUN/heuristic, made if missing."""
     posterior: NameOrFile = None
-    """Posterior that ps-nogs+ and the plain ways to look stand on; by default RUN/posterior/posterior.safetensors, or
+    """Posterior that ps-nogs+ and the baselines use as classifier; by default RUN/posterior/posterior.safetensors, or
     the recipe's published one."""
     seeds: tuple[int, ...] = ()
-    """One or more seeds, a network each; by default the recipe's."""
+    """Seeds, one network each; by default the recipe's."""
     as_json: AsJson = False
 
 
 def train(argv: list[str]) -> None:
-    """Train networks and print how fast they learned and how well they do."""
+    """Train networks and print their convergence and test scores."""
     args, recipe = parse_with_recipe(
         TrainArgs,
         argv,
         prog="nogs train",
-        description="Train hard-attention networks; every method, attribute and seed is a network of its own, "
-        "and all of them train side by side.",
+        description="Train hard-attention networks: one for each method, attribute and seed, all side by side.",
     )
     from nogs.stages import attention
 
@@ -55,19 +54,19 @@ def _row(folder: Path) -> dict[str, Any]:
     found = read_json(folder / "evaluation.json")
     test = found["best"]["accuracy"]["test"]
     known = {name: test[name] for name in ("accuracy", "balanced_accuracy", "nll", "warning")}
-    rule = found["convergence"]  # of a network that stands on a posterior there is none
+    rule = found["convergence"]  # None with a posterior as classifier
     return {"converged_at": rule and rule["iterations"], **known, "majority": found["majority_class_accuracy"]}
 
 
 def _table(rows: dict[str, dict[str, Any]]) -> str:
-    """One line a network: iterations to convergence, and test accuracy at the best validation accuracy."""
+    """One line per network: iterations to convergence, and test accuracy at the best validation accuracy."""
     width = max(map(len, rows)) + 2
     lines = [f"{'network':<{width}}{'converged at':>14}{'accuracy':>10}{'balanced':>10}{'NLL':>8}{'majority':>10}"]
     for name, row in rows.items():
         converged = row["converged_at"]
         lines.append(
             f"{name:<{width}}{'-' if converged is None else f'{converged:,}':>14}{row['accuracy']:>10.1%}"
-            f"{row['balanced_accuracy']:>10.1%}{row['nll']:>8.3f}{row['majority']:>10.1%}"
+            f"{row['balanced_accuracy']:>10.1%}{row['nll']:>z8.3f}{row['majority']:>10.1%}"
         )
         if row["warning"]:
             lines.append(f"  warning: {row['warning']}")

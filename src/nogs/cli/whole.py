@@ -1,4 +1,4 @@
-"""`nogs whole`: a small classifier of whole images, which a few glimpses are held against."""
+"""`nogs whole`: a small classifier of whole images, the reference for glimpses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class WholeArgs(StageArgs):
 
 
 def whole(argv: list[str]) -> None:
-    """Train the whole-image reference and print what it scores."""
+    """Train the whole-image reference and print its scores."""
     args, recipe = parse_with_recipe(
         WholeArgs,
         argv,
         prog="nogs whole",
-        description="Train a small classifier that sees every pixel: a residual CNN from scratch, or the VGG layers of "
-        "the recipe's posterior where it starts from ImageNet. nogs compare and nogs report show its test accuracy "
-        "beside that of networks that see a few glimpses.",
+        description="Train a small classifier of whole images: a residual CNN from scratch, or the VGG layers of the "
+        "recipe's posterior if it starts from ImageNet. It is the reference for glimpses: nogs compare and nogs report "
+        "show its test accuracy beside the networks'.",
     )
     from nogs.stages import whole as stage
 
@@ -40,9 +40,9 @@ def whole(argv: list[str]) -> None:
 
 
 def _table(tests: dict[str, dict[str, Any]]) -> str:
-    """One line a label variable."""
+    """One line per label variable."""
     width = max(12, *(len(name) + 2 for name in tests))
     lines = [f"{'test images':<{width}}{'accuracy':>10}{'balanced':>10}{'NLL':>8}"]
     for name, row in tests.items():
-        lines.append(f"{name:<{width}}{row['accuracy']:>10.1%}{row['balanced_accuracy']:>10.1%}{row['nll']:>8.3f}")
+        lines.append(f"{name:<{width}}{row['accuracy']:>10.1%}{row['balanced_accuracy']:>10.1%}{row['nll']:>z8.3f}")
     return "\n".join(lines)

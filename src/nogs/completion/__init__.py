@@ -1,8 +1,8 @@
-"""Stochastic image completion r_img (section 4, algorithm 2): what could the rest of the image be?
+"""Stochastic image completion r_img (section 4, algorithm 2): samples of the unseen rest of an image.
 
 In: images, and the locations of the glimpses seen of each. Out: `Completions`, weighted whole images that agree with
-those glimpses. `Retrieval` takes them from a bank, `Corrected` moves those to agree, `Conditional` is a trained
-network, `HMC` samples the latent of the bank's generator; anything with their `complete` is a `Completion`, and
+those glimpses. `Retrieval` takes images from a bank, and `Corrected` then moves them to agree. `Conditional` is a
+trained network. `HMC` samples the latent of the bank's generator. Any object with their `complete` is a `Completion`.
 `make_completion` opens the one that a recipe names.
 """
 

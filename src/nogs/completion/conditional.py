@@ -1,7 +1,7 @@
 """Learned completions: a conditional GAN (pix2pix) or a flow, from glimpses and noise to whole images.
 
-The network of the GAN sees the glimpses on an image of Gaussian noise; that of the flow moves noise to an image, and
-sees the glimpses on grey with a channel that says where they are. Observed pixels are put back as they were seen.
+The GAN's network is given the glimpses on an image of Gaussian noise. The flow's network moves noise to an image, and
+is given the glimpses on grey with a mask channel. Observed pixels are then restored exactly.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 __all__ = ["Conditional", "Learned", "condition", "unet"]
 
 FORMAT = "nogs completion network 1"
-_TOGETHER = 64  # completions that are made at once
-_FREE = {"seconds", "steps"}  # fields that may differ from those of the training
+_TOGETHER = 64  # completions per call of the network
+_FREE = {"seconds", "steps"}  # fields that may differ from training
 
 
 class _About(Header):
@@ -59,7 +59,7 @@ class _Header(Header):
 
 
 def unet(kind: str, config: NetworkConfig, size: Sequence[int]) -> UNet:
-    """The network of a kind for images of that height and width, with weights drawn by torch."""
+    """The U-Net of a kind for images of that height and width, with torch's initial weights."""
     inputs = 7 if kind == "flow" else 3 + config.mask
     return UNet(inputs, width=config.width, size=(size[0], size[1]), timed=kind == "flow")
 
@@ -71,14 +71,14 @@ def condition(
     *,
     channel: bool,
 ) -> Float32[Tensor, "n c H W"]:
-    """The embedded glimpses: `hidden` where nothing was observed, and if wanted a channel that is 1 where it was."""
+    """The observed pixels, with `hidden` elsewhere; with `channel`, also a mask of what was observed."""
     there = observed[:, None]
     embedded = torch.where(there, seen, hidden)
     return torch.cat([embedded, there.to(seen.dtype)], 1) if channel else embedded
 
 
 class Learned:
-    """A trained network of a kind, and what it was trained on."""
+    """A trained network, and what it was trained on."""
 
     def __init__(self, network: UNet, *, about: dict[str, Any], device: torch.device) -> None:
         self.network, self.about, self.device = network.eval().requires_grad_(False).to(device), about, device
@@ -94,7 +94,7 @@ class Learned:
         *,
         steps: int,
     ) -> Float32[Tensor, "n 3 H W"]:
-        """Whole images in -1..1 from the observed pixels of one, a different one for each noise."""
+        """Whole images in -1..1 that complete the observed pixels of one image, one for each noise."""
         number = len(noise)
         seen, there = image.expand(number, -1, -1, -1), observed.expand(number, -1, -1)
         with torch.no_grad(), self.precision.active():
@@ -114,7 +114,7 @@ class Learned:
 
     @classmethod
     def load(cls, path: Path, *, device: torch.device | str = "cpu") -> Learned:
-        """What `save` wrote."""
+        """Read what `save` wrote."""
         said, shapes = tensor_header(path)
         if said.get("format") != FORMAT:
             raise InputError(
@@ -179,7 +179,7 @@ class Conditional:
     def _of(
         self, image: UInt8[Tensor, "H W 3"], seen: Bool[Tensor, "H W"], *, id: str, step: int
     ) -> UInt8[Tensor, "N H W 3"]:
-        """K2 completions of one image, always as many at once, so that the images beside it don't matter."""
+        """K2 completions of one image, in calls of fixed sizes, so that they don't depend on the batch."""
         own = key(self.seed, f"completion/{self.config.kind}", id, step)
         keys = bits(own, torch.arange(self.config.kept, device=image.device))
         target, shape = to_values(image[None])[0], (3, *image.shape[:2])
@@ -191,7 +191,7 @@ class Conditional:
 
 
 def unweighted(pool: UInt8[Tensor, "M H W 3"], number: int) -> Completions:
-    """Images in order as equally likely completions of `number` images."""
+    """Equally likely completions of `number` images, from a pool in the order of these images."""
     kept, device = len(pool) // number, pool.device
     shape = (number, kept)
     nothing = torch.full((number,), torch.nan, device=device)

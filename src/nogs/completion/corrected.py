@@ -2,7 +2,7 @@
 
 The bank's PCA and isotropic noise are a Gaussian of low rank, N(μ, VᵀV + σ²I) (Tipping and Bishop, 1999). An image x is
 moved by its conditional mean, x + cov(x, y) cov(y, y)⁻¹ (y - x_o), where x_o is what x shows at the observed pixels
-(Matheron's rule). Those become the observed ones exactly; hidden pixels move by one solve of the size of a code.
+(Matheron's rule). The observed pixels then agree exactly. Hidden pixels take one linear solve of the size of a code.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ __all__ = ["Corrected", "Gaussian"]
 class Gaussian:
     """The Gaussian of a bank's normalised pixels: rank C, and noise for the variance that the components leave out.
 
-    What they leave out is alike in neighbouring pixels. Taken for independent noise of its mean variance, it would be
-    far too little: the codes follow it, and hidden pixels overshoot. `noise` is therefore the most that a direction
-    left out can have, the variance of the last component.
+    The residual is correlated between neighbouring pixels. Independent noise of its mean variance would be far too
+    small: the codes would fit the residual, and hidden pixels would overshoot. `noise` is therefore the largest
+    variance that a direction left out can have, that of the last component.
     """
 
     def __init__(self, pca: PCA, *, noise: float | None = None) -> None:
-        # whole grey levels are known to a twelfth of their square at best
+        # at least the variance of rounding to whole grey levels, 1/12
         rounding = sum(1 / (12 * (255 * s) ** 2) for s in pca.scale) / 3
         self.noise = max(float(pca.variance[-1]) if noise is None else noise, rounding)
-        """σ², the variance of each pixel that the components do not hold."""
+        """σ², the variance of each pixel that the components leave out."""
         self.root: Float32[Tensor, "C P"] = pca.basis * (pca.variance - self.noise).clamp_min(0).sqrt()[:, None]
-        """V, so that VᵀV is the part of the covariance that the components hold."""
+        """V, where VᵀV is the components' part of the covariance."""
         self.home = torch.device("cpu") if pca.basis.device.type == "mps" else pca.basis.device
 
     def moved(self, difference: Float32[Tensor, "N P"], observed: Bool[Tensor, " P"]) -> Float32[Tensor, "N P"]:
-        """What moves N images, given `difference` = y - x at the observed pixels; at those, all of it."""
+        """The changes of N images, given `difference` = y - x at the observed pixels, where the change equals it."""
         seen = self.root[:, observed]
         away = difference[:, observed]
-        # float64, which not every device has: the noise may be smaller than the rounding of float32
+        # float64, since the noise may be smaller than the rounding of float32; not every device has it
         precise = seen.to(self.home).double()
         gram, target = precise @ precise.T, precise @ away.T.to(self.home).double()
         gram.diagonal().add_(self.noise)
@@ -57,7 +57,7 @@ class Gaussian:
 
 
 class Corrected:
-    """Retrieval over one bank, whose completions then move; `complete` is its `Completion`."""
+    """Retrieval over one bank, followed by the correction. A `Completion`."""
 
     def __init__(self, bank: Bank, *, config: CompletionConfig, glimpse: int, seed: int = 0) -> None:
         self.retrieval = Retrieval(bank, config=config, glimpse=glimpse, seed=seed)
@@ -79,10 +79,10 @@ class Corrected:
         images, (height, width) = images.to(device), images.shape[1:3]
         seen = mask(pixels.to(device), glimpse=self.glimpse, height=height, width=width)
         pool = torch.empty((number * kept, height, width, 3), dtype=torch.uint8, device=device)
-        for b in range(number):  # image by image, in one shape, so that the images beside it don't matter
+        for b in range(number):  # image by image, in one shape, so that the result does not depend on the batch
             pool[b * kept : (b + 1) * kept] = self._corrected(found, b, images[b], seen[b])
         index = torch.arange(number * kept, device=device).reshape(number, kept)
-        # an image of the bank is no longer the same for two images that retrieve it
+        # two images that retrieve the same bank image now have different completions
         unmarked = torch.full_like(found.rows, -1)
         return replace(found, pool=pool, index=index, flipped=torch.zeros_like(found.flipped), rows=unmarked)
 

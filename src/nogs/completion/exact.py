@@ -1,7 +1,7 @@
 """The exact stage of algorithm 2: likelihoods of the glimpses on the pixels of the images that were drawn.
 
-Squared distances are sums of products of whole numbers below 2^24, which float32 (and TensorFloat-32) adds up without
-rounding: the result does not depend on the device's order of summation.
+Squared distances are sums of products of whole numbers below 2^24. float32 (and TensorFloat-32) adds them without
+rounding, so the result does not depend on the device's order of summation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
 from torch import Tensor
 
-from nogs.completion.windows import Window, window
+from nogs.completion.windows import window
 from nogs.glimpse import cut
 
 __all__ = ["log_likelihood", "squared_distances"]
@@ -27,8 +27,8 @@ def log_likelihood(
 ) -> Float32[Tensor, "*V B K"]:
     """log p(y | image k, l): for each glimpse the mean over shifts of exp(-d / v), joined by a product over glimpses.
 
-    Several v share the squared distances: a tensor of them gives a row for each. The release joins the glimpses by a
-    sum instead (`join="sum"`).
+    A tensor of several v gives a row for each, from the same squared distances. The release joins the glimpses by a sum
+    instead (`join="sum"`).
     """
     terms = [torch.logsumexp(part / -temperature, -1) - _log_open(part) for part in distances]
     stacked = torch.stack(terms)
@@ -53,9 +53,11 @@ def squared_distances(
     offsets = torch.tensor([[offset or (0, 0) for offset in one.offsets] for one in windows], device=device)
     open_ = torch.tensor([[offset is not None for offset in one.offsets] for one in windows], device=device)
     rows, columns = offsets.unbind(-1)  # [B, S]
-    regions = _regions(pool, index, flipped, windows) - 128  # B K 3 h w, whole numbers
+    corners = torch.tensor([(one.row, one.column) for one in windows], device=device)[:, None]
+    regions = cut(pool, corners.expand(*index.shape, 2), glimpse=(height, width), index=index, flip=flipped)
+    regions = regions.permute(0, 1, 4, 2, 3).float() - 128  # B K 3 h w, whole numbers
     target = glimpses.permute(0, 3, 1, 2).float() - 128  # B 3 g g
-    # the target laid on an empty region at every offset: one matrix product gives all cross terms
+    # the target placed in an empty region at every offset, so that one matrix product gives all cross terms
     steps = torch.arange(side, device=device)
     inside = (steps[:, None] * width + steps).flatten()
     at = ((rows * width + columns)[:, None, :, None] + inside).expand(-1, 3, -1, -1)  # B 3 S g²
@@ -72,19 +74,8 @@ def squared_distances(
 
 
 def _log_open(distances: Float32[Tensor, "B K S"]) -> Float32[Tensor, "B K"]:
-    """Log of how many shifts stay inside."""
+    """Log of the number of shifts inside the image."""
     return distances.isfinite().sum(-1).double().log().float()
-
-
-def _regions(pool: Tensor, index: Tensor, flipped: Tensor, windows: Sequence[Window]) -> Float32[Tensor, "B K 3 h w"]:
-    """The region of each image, as `cut` reads squares: a region that is not square is cut from its longer side."""
-    height, width = windows[0].height, windows[0].width
-    side = max(height, width)
-    corners = [(min(one.row, pool.shape[1] - side), min(one.column, pool.shape[2] - side)) for one in windows]
-    where = torch.tensor(corners, device=pool.device)[:, None].expand(*index.shape, 2)
-    squares = cut(pool, where, glimpse=side, index=index, flip=flipped)
-    down, right = windows[0].row - corners[0][0], windows[0].column - corners[0][1]
-    return squares[:, :, down : down + height, right : right + width].permute(0, 1, 4, 2, 3).float()
 
 
 def _box_sums(values: Tensor, side: int) -> Tensor:

@@ -1,10 +1,10 @@
 """The proposal's distances in one pass over a bank's codes: coordinates u = Lᵀz and their products stay on the chip.
 
-What `CodeSpace` computes with matrix products that are written to memory and read back, as two Triton kernels for a
-GPU. The module imports where triton does. Under TRITON_INTERPRET=1 it runs on a CPU, slowly, for tests.
+`CodeSpace` writes its matrix products to memory and reads them back; these two Triton kernels for a GPU do not. The
+module can be imported where triton can. With TRITON_INTERPRET=1 it runs on a CPU, slowly, for tests.
 """
 
-# triton has no types, and its kernels take none but tl.constexpr
+# triton has no types, and its kernels allow no annotation but tl.constexpr
 # mypy: disable-error-code="import-untyped, import-not-found, untyped-decorator, no-untyped-def"
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ __all__ = ["TOGETHER", "Tile", "distances", "log_weights", "shared_bytes", "tile
 
 TOGETHER = 8  # images of one program: its codes are read once for all of their glimpses and flips
 _STACKED = 1 << 29  # bytes of patch maps that are gathered at a time
-_PATCH = 64  # numbers of a patch that the first kernel takes at a time
+_PATCH = 64  # values of a patch per step of the first kernel
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How one launch is cut: bank rows of a program, warps, and loads in flight."""
+    """How one launch is tiled: bank rows per program, warps, and loads in flight."""
 
     rows: int
     warps: int
     stages: int
 
 
-# Rows x components of codes stay in shared memory (64 KiB for 128 rows of 256 in float16) and `stages` maps of
-# components x rank (16 KiB each at rank 32) are there or on their way: 113 KiB, so that two programs share a Hopper
-# multiprocessor of 228 KiB and one computes while the other waits. With eight warps a thread holds rank / 2 numbers
-# of u, as many of a shift's product and 8 to 16 of the shifts' distances: compiled for sm_90 60 registers, 93 with
-# nine shifts, of the 128 that two programs of 256 threads may have. The smaller tiles are for GPUs with less shared
-# memory, or more components.
+# The codes (rows x components) stay in shared memory: 64 KiB for 128 rows of 256 in float16. `stages` maps of
+# components x rank, 16 KiB each at rank 32, are loaded or in flight. With these 113 KiB, two programs share a Hopper
+# multiprocessor of 228 KiB, and one computes while the other waits. With eight warps a thread holds rank / 2 values of
+# u, as many of a shift's product and 8 to 16 of the shifts' distances. Compiled for sm_90 it takes 60 registers, 93
+# with nine shifts, of the 128 that two programs of 256 threads may have. The smaller tiles are for GPUs with less
+# shared memory, or more components.
 _TILES = (Tile(128, 8, 3), Tile(128, 8, 2), Tile(64, 4, 2), Tile(64, 4, 1))
 
 
 def tile(codes: Tensor, *, rank: int, shift_rank: int, shifts: int) -> Tile | None:
-    """The largest tile that the device of these codes holds; None if there is none, and the plain way must do."""
+    """The largest tile that fits the device of these codes; None if none fits, and these kernels can't be used."""
     if codes.device.type != "cuda":
         return _TILES[0] if _interpreted() else None
     if codes.dtype != torch.float16:
@@ -61,7 +61,7 @@ def tile(codes: Tensor, *, rank: int, shift_rank: int, shifts: int) -> Tile | No
 
 
 def shared_bytes(cut: Tile, *, components: int, rank: int, shift_rank: int) -> int:
-    """Shared memory that a program takes at most: codes, the maps in flight, and a little for sums across threads."""
+    """Upper bound of a program's shared memory: codes, the maps in flight, and a little for sums across threads."""
     columns, wide = _padded(components), _padded(rank)
     maps = columns * wide + (wide * _padded(shift_rank) if shift_rank else 0)
     return 2 * (cut.rows * columns + cut.stages * maps) + 2048
@@ -100,8 +100,8 @@ def _launch_all(
     cut: Tile,
     temperature: float | None,
 ) -> None:
-    """As many images at a time as there is room for; how they are grouped changes no number: a program's arithmetic
-    for an image is its own."""
+    """Launch for as many images at a time as fit in memory. The grouping changes no number, since a program computes
+    each image separately."""
     glimpses = query.shape[1]
     group = max(1, _STACKED // (glimpses * factors[0][0].patches.nbytes))
     for first in range(0, len(query), group):
@@ -120,7 +120,7 @@ def _launch(
     glimpses: int,
     temperature: float | None,
 ) -> None:
-    """Both kernels, for M glimpses of whole images; a temperature asks for log w₁, none for the distances."""
+    """Run both kernels for M glimpses of whole images: with a temperature they compute log w₁, without it distances."""
     flips, shifts, _, rank = factors[0].patches.shape
     shift_rank = factors[0].forms.shape[1] // shifts if factors[0].forms is not None else rank
     images = len(factors) // glimpses
@@ -172,13 +172,13 @@ def _linear(factors: Sequence[Factor], query: Float32[Tensor, "M p"]) -> tuple[T
 
 
 def _stacked(factors: Sequence[Factor], name: str) -> Tensor:
-    """One matrix of every factor, a copy for each glimpse: a kernel's next load then waits for no index."""
+    """One matrix of every factor, copied for each glimpse, so that a kernel's next load waits for no index."""
     return torch.stack([getattr(factor, name) for factor in factors]).contiguous()
 
 
-# What differs from call to call is left out of what the compiler specialises on: every call runs the same
-# instructions, so that an image's numbers are the same alone and among others. The first kernel is one, and not a
-# batched product, for the same reason: a library's rounding may depend on the batch.
+# The compiler does not specialise on arguments that differ between calls. Every call then runs the same instructions,
+# and an image's numbers do not depend on its batch. The first kernel replaces a library's batched product for the same
+# reason: its rounding may depend on the batch.
 @triton.jit(do_not_specialize_on_alignment=["query"])
 def _ask(
     query,
@@ -218,7 +218,7 @@ def _weigh(
     forms,  # [images, glimpses, FLIPS, SHIFTS, SHIFT_RANK, RANK]
     linear,  # [images, glimpses, FLIPS, SHIFTS, RANK]
     constant,  # [images, glimpses, FLIPS, SHIFTS]
-    gate,  # [images, glimpses, SHIFTS]: minus the log of how many are open, or -inf
+    gate,  # [images, glimpses, SHIFTS]: minus the log of the number of open ones, or -inf
     out,  # JOINED: [images, FLIPS, rows]; else [images, glimpses, FLIPS, SHIFTS, rows]
     rows,
     images,
@@ -237,10 +237,10 @@ def _weigh(
     Q: tl.constexpr,
     S: tl.constexpr,
 ) -> None:
-    """A tile of bank rows and a few images: glimpse after glimpse of each, u in registers, then every shift's length.
+    """A tile of bank rows and a few images: for each of their glimpses u in registers, then every shift's length.
 
-    No other program writes these places of `out`. Sizes C, R, Q, S are powers of two from 16 on; what they have too
-    many of is read as zero.
+    No other program writes these entries of `out`. Sizes C, R, Q, S are powers of two, 16 or more; the padding is read
+    as zero.
     """
     n = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
     c, r, q, s = tl.arange(0, C), tl.arange(0, R), tl.arange(0, Q), tl.arange(0, S)

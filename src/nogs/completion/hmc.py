@@ -1,8 +1,8 @@
 """Completion by Hamiltonian Monte Carlo in a deep generative model: its latent, given a Gaussian around the glimpses.
 
-As in the paper, the bank's generator is the prior and an observed pixel is normal around the generator's. What is
-discrete (the class of FineGAN) is drawn for each chain and held fixed. It needs the extra `hmc`
-(pip install "nogs[hmc]"), and minutes an image where the generator is large.
+As in the paper, the bank's generator is the prior and an observed pixel is normal around the generator's. Discrete
+latents (the class of FineGAN) are drawn for each chain and held fixed. It needs the extra `hmc`
+(pip install "nogs[hmc]"), and minutes per image where the generator is large.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from nogs.completion.config import CompletionConfig
 from nogs.completion.prior import prior
 from nogs.completion.protocol import Completions
 from nogs.glimpse import mask
+from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
-from nogs.runtime.streams import bits, key
+from nogs.runtime.streams import bits, key, uniform
 
 __all__ = ["HMC"]
 
-_TOGETHER = 32  # latents that are decoded at once
-_CELLS = 4  # mixing is judged by the mean colours of so many cells a side
+_TOGETHER = 32  # chains that are sampled, and latents that are decoded, at once
+_CELLS = 4  # cells per side; their mean colours measure the mixing
 
 
 class HMC:
-    """Samples of p(I | y, l) by Pyro; before the first glimpse, images of the bank. A `Completion`.
+    """Samples of p(I | y, l), for many images together, or by Pyro's NUTS for one chain at a time. A `Completion`.
 
-    `diagnostics` of its completions: the share of accepted moves, and the largest R-hat of the mean colours of 4 x 4
-    cells between and within chains; their mean effective sample size is `effective`.
+    Before the first glimpse, completions are images of the bank.
+
+    `diagnostics` of its completions are the share of accepted moves, and the largest R-hat of the mean colours of 4 x 4
+    cells. `effective` is the mean effective sample size of these colours.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class HMC:
                 f"The generator makes images of {generator.size} px, but the bank's are {bank.pca.size} px."
             )
         self.generator, self.bank, self.config, self.glimpse, self.seed = generator, bank, config, glimpse, seed
+        pca, device = bank.pca, bank.device  # on the device before a graph is captured
+        self._centre, self._scale = (torch.tensor(x, device=device)[:, None, None] for x in (pca.centre, pca.scale))
         self._mark = fingerprint("hmc", generator.fingerprint, config, bank.fingerprint, glimpse, seed)
 
     @property
@@ -62,6 +67,7 @@ class HMC:
     ) -> Completions:
         """Completions of `images` seen at the top-left `pixels` only; without glimpses, draws from the bank."""
         number, device, (height, width) = len(images), self.bank.device, self.generator.size
+        config = self.config.hmc
         if images.shape[1:3] != (height, width):
             raise InputError(
                 f"The images are {tuple(images.shape[1:3])} px, but the generator's are {(height, width)} px; build a "
@@ -69,77 +75,146 @@ class HMC:
             )
         if not pixels.shape[1]:
             return prior(self.bank, number, config=self.config, seed=self.seed)
-        images = images.to(device)
         seen = mask(pixels.to(device), glimpse=self.glimpse, height=height, width=width)
-        parts = [self._of(images[b], seen[b], id=id, step=pixels.shape[1]) for b, id in enumerate(ids)]
-        pools, sizes, accepted, rhat = zip(*parts)
-        told = {"acceptance": torch.tensor(accepted), "rhat": torch.tensor(rhat)}
-        size = torch.tensor(sizes, device=device)
-        return replace(unweighted(torch.cat(pools), number), effective=size, diagnostics=told)
-
-    def _of(
-        self, image: UInt8[Tensor, "H W 3"], seen: Bool[Tensor, "H W"], *, id: str, step: int
-    ) -> tuple[UInt8[Tensor, "N H W 3"], float, float, float]:
-        """Completions of one image, their effective number, the share of accepted moves, and R-hat."""
-        config, device = self.config.hmc, image.device
-        keys = bits(key(self.seed, "completion/hmc", id, step), torch.arange(config.chains, device=device))
+        target = normalise(images.to(device), self.bank.pca.centre, self.bank.pca.scale)
+        chain = torch.arange(config.chains, device=device)
+        keys = torch.cat([bits(key(self.seed, "completion/hmc", id, pixels.shape[1]), chain) for id in ids])
+        observed = seen[..., None].expand(-1, -1, -1, 3).flatten(1).repeat_interleave(config.chains, 0)
         each = -(-self.config.kept // config.chains)
-        observed = seen[..., None].expand(image.shape).flatten()
-        target = normalise(image[None], self.bank.pca.centre, self.bank.pca.scale)[0, observed]
-        chains, moved = [], []
-        for own in keys.split(1):
-            start = normal(own, self.generator.latent)[0]
-            samples = self._chain(own, start, observed, target, samples=each)
-            before = torch.cat([start[None], samples])
-            moved.append(float((before.diff(dim=0).abs().amax(1) > 0).float().mean()))
-            chains.append(self._pictures(samples, own))
-        pictures = torch.stack(chains)  # chains, each, H W 3
-        size, rhat = _mixing(pictures)
-        # one of each chain in turn, so that those that are left out are not all of one
-        return pictures.transpose(0, 1).flatten(0, 1)[: self.config.kept], size, sum(moved) / len(moved), rhat
-
-    def _chain(
-        self,
-        own: Int64[Tensor, 1],
-        start: Float32[Tensor, " latent"],
-        observed: Bool[Tensor, " P"],
-        target: Float32[Tensor, " o"],
-        *,
-        samples: int,
-    ) -> Float32[Tensor, "n latent"]:
-        """Samples of one chain, after its warm-up."""
-        pyro, config, device = _pyro(), self.config.hmc, start.device
-        normal_ = pyro.distributions.Normal
-
-        def model() -> None:
-            z = pyro.sample("z", normal_(torch.zeros_like(start), 1.0).to_event(1))
-            shown = self._normalised(z[None], own)[0, observed]
-            pyro.sample("y", normal_(shown, config.noise).to_event(1), obs=target)
-
-        if config.nuts:
-            kernel = pyro.infer.NUTS(model, step_size=config.step_size)
-        else:
-            fixed = {"adapt_step_size": False, "adapt_mass_matrix": False}
-            kernel = pyro.infer.HMC(model, step_size=config.step_size, num_steps=config.steps, **fixed)
-        run = pyro.infer.MCMC(
-            kernel, num_samples=samples, warmup_steps=config.warmup, initial_params={"z": start}, disable_progbar=True
+        sample = self._by_nuts if config.nuts else self._by_hmc
+        samples, accepted = sample(target.repeat_interleave(config.chains, 0), observed, keys, each)
+        pools, sizes, rhats = [], [], []
+        for own, streams in zip(samples.split(config.chains), keys.split(config.chains)):
+            pictures = self._pictures(own.flatten(0, 1), streams.repeat_interleave(each)).unflatten(0, (-1, each))
+            size, rhat = _mixing(pictures)
+            sizes.append(size)
+            rhats.append(rhat)
+            # one sample of each chain in turn, so that those left out are spread over the chains
+            pools.append(pictures.transpose(0, 1).flatten(0, 1)[: self.config.kept])
+        diagnostics = {"acceptance": accepted.unflatten(0, (number, -1)).mean(1).cpu(), "rhat": torch.tensor(rhats)}
+        return replace(
+            unweighted(torch.cat(pools), number), effective=torch.tensor(sizes, device=device), diagnostics=diagnostics
         )
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(int(own[0]) & (2**63 - 1))
-            run.run()
-        return run.get_samples()["z"]
+
+    def _by_hmc(
+        self,
+        target: Float32[Tensor, "M P"],
+        observed: Bool[Tensor, "M P"],
+        keys: Int64[Tensor, " M"],
+        each: int,
+    ) -> tuple[Float32[Tensor, "M n latent"], Float32[Tensor, " M"]]:
+        """Samples of each chain after its warm-up, and the share of accepted moves; `_TOGETHER` chains at once."""
+        config, moves, shares = self.config.hmc, [], []
+        spare = -len(keys) % _TOGETHER  # padded, so that a chain doesn't depend on how many there are
+        parts = [torch.cat([x, x[-1:].expand(spare, *x.shape[1:])]).split(_TOGETHER) for x in (target, observed, keys)]
+        energy = _Energy(self, parts[0][0].clone(), parts[1][0].clone(), parts[2][0].clone())
+        for y, seen, own in zip(*parts):
+            energy.of(y, seen, own)
+            z = normal(own, self.generator.latent)
+            kept, accepted = [], torch.zeros(len(own), device=z.device)
+            for n in range(config.warmup + each):
+                draw = bits(own, torch.full_like(own, n))
+                moved, gain = energy.trajectory(z, normal(draw, z.shape[1]), steps=config.steps, size=config.step_size)
+                take = uniform(draw, torch.full_like(draw, 2 * z.shape[1])) < gain.exp()  # false where it is NaN
+                z = torch.where(take[:, None], moved, z)
+                if n >= config.warmup:
+                    kept.append(z)
+                    accepted += take / each
+            moves.append(torch.stack(kept, 1))
+            shares.append(accepted)
+        return torch.cat(moves)[: len(keys)], torch.cat(shares)[: len(keys)]
+
+    def _by_nuts(
+        self,
+        target: Float32[Tensor, "M P"],
+        observed: Bool[Tensor, "M P"],
+        keys: Int64[Tensor, " M"],
+        each: int,
+    ) -> tuple[Float32[Tensor, "M n latent"], Float32[Tensor, " M"]]:
+        """The same by Pyro's no-U-turn sampler, chain by chain."""
+        pyro, config = _pyro(), self.config.hmc
+        normal_ = pyro.distributions.Normal
+        chains, shares = [], []
+        for y, seen, own in zip(target, observed, keys.split(1)):
+            start = normal(own, self.generator.latent)[0]
+
+            def model(y: Tensor = y, seen: Tensor = seen, own: Tensor = own, start: Tensor = start) -> None:
+                z = pyro.sample("z", normal_(torch.zeros_like(start), 1.0).to_event(1))
+                shown = self._normalised(z[None], own)[0, seen]
+                pyro.sample("y", normal_(shown, config.noise).to_event(1), obs=y[seen])
+
+            run = pyro.infer.MCMC(
+                pyro.infer.NUTS(model, step_size=config.step_size),
+                num_samples=each,
+                warmup_steps=config.warmup,
+                initial_params={"z": start},
+                disable_progbar=True,
+            )
+            with torch.random.fork_rng(devices=[start.device] if start.device.type == "cuda" else []):
+                torch.manual_seed(int(own[0]) & (2**63 - 1))
+                run.run()
+            chains.append(run.get_samples()["z"])
+            before = torch.cat([start[None], chains[-1]])
+            shares.append((before.diff(dim=0).abs().amax(1) > 0).float().mean())
+        return torch.stack(chains), torch.stack(shares)
 
     def _normalised(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n P"]:
         """Normalised pixels of the generator's images, as a bank's PCA has them."""
-        pca = self.bank.pca
-        centre, scale = (torch.tensor(values, device=z.device)[:, None, None] for values in (pca.centre, pca.scale))
         images = (self.generator.decode(z, keys).float() + 1) / 2
-        return ((images - centre) / scale).permute(0, 2, 3, 1).flatten(1)
+        return ((images - self._centre) / self._scale).permute(0, 2, 3, 1).flatten(1)
 
     @torch.no_grad()
-    def _pictures(self, samples: Float32[Tensor, "n latent"], own: Int64[Tensor, 1]) -> UInt8[Tensor, "n H W 3"]:
-        parts = [self.generator.decode(some, own.expand(len(some))) for some in samples.split(_TOGETHER)]
-        return as_pictures(torch.cat(parts))
+    def _pictures(self, samples: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> UInt8[Tensor, "n H W 3"]:
+        parts = zip(samples.split(_TOGETHER), keys.split(_TOGETHER))
+        return as_pictures(torch.cat([self.generator.decode(*some) for some in parts]))
+
+
+class _Energy:
+    """Minus the log density of M latents and glimpses, up to a constant, and trajectories of its Hamiltonian."""
+
+    def __init__(
+        self, hmc: HMC, target: Float32[Tensor, "M P"], observed: Bool[Tensor, "M P"], keys: Int64[Tensor, " M"]
+    ) -> None:
+        self.hmc, self.target, self.observed, self.keys = hmc, target, observed, keys
+        self.position = torch.zeros(len(keys), hmc.generator.latent, device=keys.device)
+        self.momentum, self.slope = torch.zeros_like(self.position), torch.zeros_like(self.position)
+        self.value, self.kick = torch.zeros_like(self.position[:, 0]), torch.zeros((), device=keys.device)
+        changes = (self.position, self.momentum, self.slope, self.value)
+        self._step = captured(self._leap, keys.device, changes=changes)
+
+    def of(self, target: Tensor, observed: Tensor, keys: Tensor) -> None:
+        """Replace the glimpses."""
+        self.target.copy_(target)
+        self.observed.copy_(observed)
+        self.keys.copy_(keys)
+
+    def trajectory(
+        self, z: Float32[Tensor, "M latent"], momentum: Float32[Tensor, "M latent"], *, steps: int, size: float
+    ) -> tuple[Float32[Tensor, "M latent"], Float32[Tensor, " M"]]:
+        """The end of the leapfrog trajectory from z, and the log of its acceptance ratio."""
+        self.position.copy_(z)
+        self.momentum.copy_(momentum)
+        self.kick.zero_()
+        self._step()  # moves nothing yet: value and gradient at z
+        before = self.value + momentum.square().sum(1) / 2
+        self.momentum.sub_(self.slope * (size / 2))
+        self.kick.fill_(size)
+        for _ in range(steps):
+            self._step()
+        self.momentum.add_(self.slope * (size / 2))
+        return self.position.clone(), before - self.value - self.momentum.square().sum(1) / 2
+
+    def _leap(self) -> None:
+        """Move, then update the momentum with the gradient there."""
+        self.position.add_(self.momentum * self.kick)
+        with torch.enable_grad():
+            z = self.position.detach().requires_grad_()
+            off = (self.hmc._normalised(z, self.keys) - self.target) * self.observed
+            value = z.square().sum(1) / 2 + off.square().sum(1) / (2 * self.hmc.config.hmc.noise**2)
+            (slope,) = torch.autograd.grad(value.sum(), z)
+        self.value.copy_(value.detach())
+        self.slope.copy_(slope)
+        self.momentum.sub_(self.slope * self.kick)
 
 
 def _mixing(pictures: UInt8[Tensor, "C n H W 3"]) -> tuple[float, float]:

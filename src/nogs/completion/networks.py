@@ -17,9 +17,9 @@ _CLOCK = 128
 
 
 class UNet(nn.Module):
-    """Ronneberger et al. (2015): maps [n, inputs, H, W] to [n, 3, H, W], at a time in 0..1 if it is `timed`.
+    """Ronneberger et al. (2015): maps [n, inputs, H, W] to [n, 3, H, W], given a time in 0..1 if it is `timed`.
 
-    Large pictures are first gathered 2 x 2 or 4 x 4, so that no layer works at their full size.
+    Large images are first folded 2 x 2 or 4 x 4 into channels, so that no layer works at their full size.
     """
 
     def __init__(self, inputs: int, *, width: int, size: tuple[int, int], timed: bool) -> None:
@@ -39,7 +39,7 @@ class UNet(nn.Module):
         self.last = nn.Sequential(_norm(width), nn.SiLU(), out)
 
     def forward(self, x: Float[Tensor, "n c H W"], time: Float[Tensor, " n"] | None = None) -> Float[Tensor, "n 3 H W"]:
-        """One number a pixel and channel."""
+        """One number per pixel and channel."""
         height, width = x.shape[-2:]
         multiple = self.patch * 2 ** (_LEVELS - 1)
         x = F.pad(x, (0, -width % multiple, 0, -height % multiple), mode="replicate")
@@ -58,7 +58,7 @@ class UNet(nn.Module):
 
 
 class _Block(nn.Module):
-    """Two convolutions around which the input is led; the time scales and shifts in between."""
+    """A residual block of two convolutions; the time scales and shifts the values in between."""
 
     def __init__(self, inputs: int, width: int, clock: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _Block(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Every place of the smallest map reads every other: a glimpse says something about the far side of an image."""
+    """Self-attention on the smallest map, since a glimpse is informative about the far side of an image."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Attention(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Says of every patch of a picture, given the glimpses, whether it is real (Isola et al., 2017): logits."""
+    """Logits of whether each patch of an image is real, given the glimpses (Isola et al., 2017)."""
 
     def __init__(self, inputs: int, *, width: int, size: tuple[int, int]) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Discriminator(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv2d(wide, 1, 4, padding=1))
 
     def forward(self, x: Float[Tensor, "n c H W"]) -> Float[Tensor, "n 1 h w"]:
-        """Above 0 where a patch looks real."""
+        """Logits, above 0 where a patch looks real."""
         return self.layers(x)
 
 

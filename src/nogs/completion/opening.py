@@ -20,11 +20,11 @@ from nogs.runtime.errors import InputError
 
 __all__ = ["make_completion", "weights_file"]
 
-_STEPS = 8  # of a trained generator's flow: a gradient goes back through all of them, once a leapfrog step
+_STEPS = 8  # of a trained generator's flow; every leapfrog step backpropagates through all of them
 
 
 def weights_file(bank: Path, config: CompletionConfig, *, generator_path: Path | None = None) -> Path | None:
-    """The file that a completion needs beside the bank in this folder; None if it needs none.
+    """The file that a completion needs besides the bank in this folder; None if it needs none.
 
     HMC needs the generator of the bank, which is `generator_path` unless it was trained with the bank.
     """
@@ -54,7 +54,7 @@ def weights_file(bank: Path, config: CompletionConfig, *, generator_path: Path |
 def make_completion(
     bank: Bank, *, config: CompletionConfig, glimpse: int, seed: int = 0, weights: Path | None = None
 ) -> Completion:
-    """What `config.kind` names, for glimpses of so many px; `weights` is its `weights_file`."""
+    """The completion of `config.kind`, for glimpses of so many px; `weights` is its `weights_file`."""
     if config.kind == "retrieval":
         return Retrieval(bank, config=config, glimpse=glimpse, seed=seed)
     if config.kind == "corrected":
@@ -67,7 +67,7 @@ def make_completion(
 
 
 def _generator(bank: Bank, path: Path) -> Differentiable:
-    """The generator of a bank, precise enough for the energy of a trajectory."""
+    """The generator of a bank, in a precision that suffices for the energy of a trajectory."""
     name, size = bank.about["config"]["generator"], bank.pca.size[0]
     found = make_differentiable(name, path, image_size=size, device=bank.device)
     if found.fingerprint != bank.about["generator_fingerprint"]:

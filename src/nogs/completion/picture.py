@@ -1,4 +1,4 @@
-"""A picture of completions: each true image with its glimpses, and beside it what the rest could have been."""
+"""A picture of completions: each true image with its glimpses, and beside it some of its completions."""
 
 from __future__ import annotations
 

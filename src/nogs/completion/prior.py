@@ -1,4 +1,4 @@
-"""Completions before the first glimpse, whatever makes the later ones: images of the bank, which is p(I)."""
+"""Completions before the first glimpse, for every kind of completion: images of the bank, which is p(I)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["pixels_of", "prior", "sources_of"]
 
 
 def prior(bank: Bank, number: int, *, config: CompletionConfig, seed: int) -> Completions:
-    """t = 1: different images of the bank, the same for every image of a task, since nothing was seen."""
+    """Different images of the bank for t = 1, the same for every image of a task, since nothing was seen."""
     kept, device = min(config.prior, len(bank)), bank.device
     rows = permutation(key(seed, "completion/prior"), len(bank))[:kept].sort().values.to(device)
     mirrored = (bits(key(seed, "completion/prior flips"), rows) & 1).bool() & config.flips
@@ -37,7 +37,7 @@ def prior(bank: Bank, number: int, *, config: CompletionConfig, seed: int) -> Co
 
 
 def pixels_of(bank: Bank, rows: Int64[Tensor, " K"]) -> tuple[Tensor, Tensor]:
-    """Images of the bank and where these rows are among them: the bank itself if it is resident."""
+    """Images of the bank, and the indices of these rows among them; all images if the bank is resident."""
     images = bank.images
     if isinstance(images, ResidentImages):
         return images.pixels, rows

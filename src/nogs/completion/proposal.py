@@ -1,9 +1,9 @@
 """The proposal of algorithm 2: squared distances of every bank image's patches to the query's, in code space.
 
 A patch of bank image i is μ_b + W_bᵀzᵢ, so its squared distance to the query's patch y is c - 2 bᵀzᵢ + zᵢᵀG_b zᵢ with
-G_b = W_b W_bᵀ. The region that holds all shifts of a glimpse is projected on its leading directions over the bank,
-u = Lᵀz, and each shift's quadratic form is a low-rank one of u. Both depend on the location alone: they are computed
-once for all images that look there.
+G_b = W_b W_bᵀ. The region of all shifts of a glimpse is projected on its leading directions over the bank, u = Lᵀz.
+Each shift's quadratic form is a low-rank one of u. Both depend on the location alone, so they are computed once for all
+images with a glimpse there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CodeSpace:
         self._deviation = bank.pca.variance.clamp_min(1e-12).sqrt()
         self._factors: dict[tuple[int, int], Factor] = {}
         self.rank, self.shift_rank = self._ranks(variance_kept)
-        # a CPU works within its cache; a GPU in few large steps, whose sizes depend on the kind of device alone
+        # blocks that fit a CPU's cache, few large ones on a GPU; their sizes depend on the kind of device alone
         self.together, self.block = 1, block or 1 << 12
         if bank.device.type == "cuda":
             self.together = 8
@@ -64,7 +64,7 @@ class CodeSpace:
 
     @property
     def fused(self) -> bool:
-        """Whether `nogs.completion.fused` computes: not declined, triton is installed and the GPU holds a tile."""
+        """Whether `nogs.completion.fused` is used: allowed, triton is installed and a tile fits the GPU."""
         return self.tile is not None
 
     def distances(
@@ -75,7 +75,7 @@ class CodeSpace:
     ) -> None:
         """Squared distances of all bank images, handed to `consume(b, t, rows, distances)` block by block.
 
-        `query` holds normalised patches. An image's numbers don't depend on which others share its locations: those
+        `query` holds normalised patches. An image's numbers don't depend on other images at the same locations: these
         add products of their own, of one fixed shape.
         """
         corners = pixels.tolist()
@@ -89,7 +89,7 @@ class CodeSpace:
                     [(b, *self._linear(factor, query[b, t])) for b in members]
                     for factor, (_, members) in zip(factors, group)
                 ]
-                # always as many, so that a product's shape does not depend on the images that come together
+                # always as many, so that a product's shape does not depend on the batch
                 padded = factors + factors[-1:] * (self.together - len(factors))
                 project = torch.cat([factor.project for factor in padded]).flatten(0, 1)
                 for first in range(0, len(self.bank), self.block):
@@ -104,7 +104,7 @@ class CodeSpace:
     def log_likelihood(
         self, query: Float32[Tensor, "B T p"], pixels: Int64[Tensor, "B T 2"], *, temperature: float
     ) -> Float32[Tensor, "B F N"]:
-        """log w₁ of algorithm 2, but for a constant: a sum over glimpses of log-sum-exp over shifts of -d / v."""
+        """log w₁ of algorithm 2, up to a constant: a sum over glimpses of log-sum-exp over shifts of -d / v."""
         factors = [[self.factor(row, column) for row, column in glimpses] for glimpses in pixels.tolist()]
         if self.tile is not None and pixels.numel():
             from nogs.completion.fused import log_weights
@@ -121,7 +121,7 @@ class CodeSpace:
     def all_distances(
         self, query: Float32[Tensor, "B T p"], pixels: Int64[Tensor, "B T 2"]
     ) -> tuple[Float32[Tensor, "B T F S N"], Float32[Tensor, "B T S"]]:
-        """Every distance, and for each glimpse 0 or -inf by shift: for a search over v."""
+        """Every distance for a search over v, and 0 for a shift inside the image or -inf outside."""
         factors = [[self.factor(row, column) for row, column in glimpses] for glimpses in pixels.tolist()]
         gates = torch.stack([factor.open for image in factors for factor in image]).unflatten(0, pixels.shape[:2])
         if self.tile is not None:
@@ -138,7 +138,7 @@ class CodeSpace:
         return out, gates
 
     def factor(self, row: int, column: int) -> Factor:
-        """The matrices of a location, for its flips and shifts; the last ones are kept."""
+        """The matrices of a location, for its flips and shifts; the most recent ones are cached."""
         if (row, column) not in self._factors:
             if len(self._factors) >= _CACHED:
                 self._factors.pop(next(iter(self._factors)))
@@ -159,7 +159,7 @@ class CodeSpace:
         return linear.to(self.bank.codes.dtype), away.square().sum(-1) + factor.tails
 
     def _lengths(self, factor: Factor, coordinates: Tensor) -> Tensor:
-        """Squared lengths [F, S, n] of the patches that u [F, r, n] stands for."""
+        """Squared lengths [F, S, n] of the patches that u [F, r, n] represents."""
         if factor.forms is None:
             return _squares(coordinates[:, None])
         return _squares(torch.bmm(factor.forms, coordinates).unflatten(1, (len(self.shifts), self.shift_rank)))
@@ -204,7 +204,7 @@ class CodeSpace:
         return vectors, values.sqrt()
 
     def _forms(self, patches: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """For each shift a matrix [r', r] whose product with u has the patch's squared length, and what that holds."""
+        """For each shift a matrix [r', r] whose product with u is as long as the patch, and the variance kept."""
         weighted = patches * lengths  # S p r: columns scaled by the deviation of u
         values, vectors = _leading(weighted.mT @ weighted)
         values, vectors = values[:, : self.shift_rank], vectors[..., : self.shift_rank]
@@ -213,7 +213,7 @@ class CodeSpace:
         return turn.mT @ (lengths[:, None] * (patches.mT @ patches)), values.sum(-1)
 
     def _ranks(self, kept: float) -> tuple[int, int]:
-        """Ranks, a multiple of 8 for the GPU's sake, that keep this share of the variance at 16 spread locations."""
+        """Ranks that keep this share of the variance at 16 spread-out locations, as multiples of 8 for the GPU."""
         height, width = self.bank.pca.size
         rank = shift_rank = 1
         for row in torch.linspace(0, height - self.glimpse, 4).int().tolist():
@@ -236,7 +236,7 @@ class CodeSpace:
         return (part.flip(2) if flip and self.mirrored else part).flatten(1)
 
     def _select(self, region: Window) -> Tensor:
-        """Positions [S, p] of each shift's patch within the flat region; a shift outside reads the first one."""
+        """Positions [S, p] of each shift's patch within the flat region; a shift outside reads from the first one."""
         steps = torch.arange(self.glimpse, device=self.bank.device)
         channels = torch.arange(3, device=self.bank.device)
         inside = (steps[:, None, None] * region.width + steps[:, None]) * 3 + channels
@@ -275,7 +275,7 @@ def _rank(variances: Tensor, kept: float) -> int:
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """A batched matrix product in float32, whatever the factors are."""
+    """A batched matrix product in float32, whatever the factors' type."""
     if left.dtype == torch.float32:
         return torch.bmm(left, right)
     return torch.bmm(left, right, out_dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""`Completions`: weighted whole images for each of some images, and the protocol of whatever makes them."""
+"""`Completions`, weighted whole images for each of some images, and `Completion`, the protocol of what makes them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Completions:
     weights: Float[Tensor, "B N"]  # sum to 1 over N
     rows: Int64[Tensor, "B N"]  # in the bank; -1 where an entry is not used, or where there is no bank
     effective: Float[Tensor, " B"]  # effective number of distinct images before the last resampling: 1 / sum of w²
-    proposed: Float[Tensor, " B"]  # the same of the proposal over the whole bank; NaN where there is none
+    proposed: Float[Tensor, " B"]  # the same for the proposal over the whole bank; NaN where there is none
     temperature: Float[Tensor, " B"]  # v of the proposal; NaN where there is none
     # index of the shown training image in `source_rows`, -1 where there is none; None where nothing is known
     sources: Int64[Tensor, "B N"] | None = None
-    # what else a sampler says about its work for each image, such as the share of its steps that it accepted
+    # a sampler's diagnostics for each image, such as the share of accepted steps
     diagnostics: Mapping[str, Float[Tensor, " B"]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def folds(self, number: int) -> Int64[Tensor, "B N"]:
-        """Which of K = `number` cross-fitted networks each completion is for: the one that has not seen its source.
+        """Which of K = `number` cross-fitted networks evaluates each completion: the one not trained on its source.
 
-        One without a source is any network's, chosen by what does not depend on the images beside: row, or entry.
+        A completion without a source may go to any network. Its row or entry chooses one, independently of the batch.
         """
         entries = torch.arange(self.index.shape[1], device=self.rows.device)
         chosen = torch.where(self.rows >= 0, self.rows, entries)
@@ -72,5 +72,5 @@ class Completion(Protocol):
     ) -> Completions:
         """Completions of `images` seen at the top-left `pixels` only; T = 0 draws from the prior.
 
-        The outcome for an image depends on the seed, its id and T, and not on the images beside it.
+        The outcome for an image depends on the seed, its id and T, and not on the other images of the batch.
         """

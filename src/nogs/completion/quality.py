@@ -1,8 +1,8 @@
-"""How good completions are, for any `Completion`: by number of glimpses, on patches that were not seen.
+"""Quality of the completions of any `Completion`, by number of glimpses, on patches that were not seen.
 
-Effective sample size; coverage, how often a hidden pixel's true value lies in the samples' range; log-likelihood of
-hidden patches under the samples; diversity, how much the samples differ where nothing was seen; sharpness, how much
-neighbouring pixels of a sample differ, against the true image's; and the time that an image takes.
+Measured are the effective sample size, the log-likelihood of hidden patches under the samples, and the time per image.
+Coverage is how often a hidden pixel's true value lies in the samples' range. Diversity is how much the samples differ
+where nothing was seen. Sharpness is how much neighbouring pixels of a sample differ, relative to the true image's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nogs.runtime.streams import key, permutation
 __all__ = ["evaluate_completion", "random_locations"]
 
 WIDTHS = (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
-"""Standard deviations (grey levels) of the Gaussian around each sample, of which the likeliest is taken."""
+"""Standard deviations (grey levels) of the Gaussian around each sample; the one of largest likelihood counts."""
 
 
 _DIAGNOSTICS = {"acceptance", "rhat"}
@@ -50,12 +50,12 @@ def evaluate_completion(
 ) -> list[dict[str, Any]]:
     """Measures after 0 .. glimpses - 1 glimpses at random locations, as means over the images `ids`.
 
-    Judged are `hidden` patches of each image that lie at other locations of the grid; overlaps with what was seen are
-    left out pixel by pixel. Grey levels are 0 .. 255.
+    The measures use `hidden` patches of each image at other locations of the grid, without the pixels that were seen.
+    Grey levels are 0 .. 255.
     """
     rows = task.rows(ids)
     pixels = random_locations(task, ids, glimpses - 1 + hidden, seed=seed)
-    seen, judged = pixels[:, : glimpses - 1], pixels[:, glimpses - 1 :]
+    seen, places = pixels[:, : glimpses - 1], pixels[:, glimpses - 1 :]
     out = []
     with progress.track("evaluating completions", total=glimpses * len(ids), unit="images") as bar:
         for observed in range(glimpses):
@@ -70,7 +70,9 @@ def evaluate_completion(
                     torch.cuda.synchronize(completions.pool.device)
                 seconds += time.monotonic() - began
                 found += [
-                    _judge(completions, b, images[b], seen[first + b, :observed], judged[first + b], task.grid.glimpse)
+                    _measure(
+                        completions, b, images[b], seen[first + b, :observed], places[first + b], task.grid.glimpse
+                    )
                     for b in range(len(images))
                 ]
                 bar.advance(len(images))
@@ -78,15 +80,15 @@ def evaluate_completion(
     return out
 
 
-def _judge(
-    completions: Completions, b: int, image: Tensor, seen: Tensor, judged: Tensor, glimpse: int
+def _measure(
+    completions: Completions, b: int, image: Tensor, seen: Tensor, places: Tensor, glimpse: int
 ) -> dict[str, Any]:
     """Measures of one image's completions."""
     device = completions.pool.device
     used = completions.weights[b] > 0
     weights, flipped = completions.weights[b, used].double(), completions.flipped[b, used]
-    index, pixels = completions.index[b, used], judged.to(device)
-    shape = (len(index), len(judged))
+    index, pixels = completions.index[b, used], places.to(device)
+    shape = (len(index), len(places))
     samples = cut(
         completions.pool,
         pixels.expand(*shape, 2),
@@ -101,12 +103,12 @@ def _judge(
     hidden = ~covered[..., None].expand(truth.shape)  # M g g 3
     values, target, w = samples.float(), truth.float(), weights.float()
     low, high = values.amin(0), values.amax(0)
-    # the weight of samples up to the truth, and below it: a quantile is passed where they pass its share
+    # the weight of samples up to the truth, and below it, to be compared with quantiles
     upto = torch.einsum("n,n...->...", w, (values <= target).float())
     below = torch.einsum("n,n...->...", w, (values < target).float())
     mean = torch.einsum("n,n...->...", w, values)
     variance = torch.einsum("n,n...->...", w, (values - mean).square())
-    # squares of differences are whole numbers, which float32 holds; their sum is not
+    # squared differences are whole numbers that float32 represents; their sum may not be
     squares = torch.where(hidden, (values - target).square(), 0).sum((2, 3, 4), dtype=torch.float64)  # n M
     numbers = hidden.sum((1, 2, 3))
     return {
@@ -150,7 +152,7 @@ def _summary(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sharpness(samples: Tensor, truth: Tensor, weights: Tensor) -> float:
-    """Mean absolute difference of neighbouring pixels in the samples' patches, over that in the true ones."""
+    """Mean absolute difference of neighbouring pixels in the samples' patches, divided by that in the true ones."""
 
     def edges(patches: Tensor) -> Tensor:
         return patches.diff(dim=-3).abs().mean((-4, -3, -2, -1)) + patches.diff(dim=-2).abs().mean((-4, -3, -2, -1))

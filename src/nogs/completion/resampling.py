@@ -16,12 +16,12 @@ _FIXED = 2.0**40  # remainders are added up as integers, so that the order of th
 def resample(
     log_weights: Float[Tensor, "*batch M"], n: int, *, key: int | Int64[Tensor, "*batch"]
 ) -> Int64[Tensor, "*batch M"]:
-    """How often each of M is drawn in n draws: floor(n p) times for sure, and the remaining draws by chance.
+    """How often each of M is drawn in n draws: floor(n p) times for sure; the remaining draws are random.
 
     The expected number is n p for each. The draws depend on `key` and the weights alone.
     """
     share = torch.softmax(log_weights.double(), -1) * n
-    counts = (share + 1e-9).floor()  # a whole share that rounding put just below is whole
+    counts = (share + 1e-9).floor()  # a share that rounding put just below a whole number counts as whole
     cumulative = ((share - counts).clamp_min(0) * _FIXED).long().cumsum(-1)
     counts = counts.long()
     remaining = n - counts.sum(-1, keepdim=True)

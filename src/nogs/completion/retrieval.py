@@ -1,8 +1,8 @@
 """Algorithm 2: completions of an image by retrieval from a bank, as importance sampling.
 
-A proposal over the whole bank in code space; K1 draws from it; exact likelihoods on the pixels of those; K2 draws by
-their importance weights log w = log p - log q + log count. Every random number is named by (seed, image id, number of
-glimpses), and every step works on one image in one shape, so that the images beside it don't matter.
+K1 images are drawn from a proposal over the whole bank in code space. Their pixels give exact likelihoods, and K2 are
+drawn by the importance weights log w = log p - log q + log count. Random numbers are keyed by (seed, image id, number
+of glimpses), and each step has one shape for an image, so that its completions do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Retrieval"]
 _SEARCH = (1e-3, 1e7)  # bounds of the search over v
 _STEPS = 60
 _TOGETHER, _GLIMPSES = 16, 4  # images at once on a GPU, of so many glimpses each
-_RISE, _RISES = 1.2, 48  # v may rise in steps of a fifth, to 5,000 times what it was
+_RISE, _RISES = 1.2, 48  # v may rise in steps of 20 %, to 5,000 times its value
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Drawn:
 
 
 class Retrieval:
-    """r_img of the paper, over one bank. `complete` is its `Completion`."""
+    """r_img of the paper, over one bank. A `Completion`."""
 
     def __init__(self, bank: Bank, *, config: CompletionConfig, glimpse: int, seed: int = 0) -> None:
         height, width = bank.pca.size
@@ -64,7 +64,7 @@ class Retrieval:
             flips=config.flips,
             mirrored=config.flipped_content == "mirrored",
         )
-        # a GPU works on as many images at once as their distances have room for, always so many
+        # a GPU takes as many images at once as their distances fit in memory, always the same number
         self.together = 1
         if bank.device.type == "cuda":
             row = _GLIMPSES * len(self.space.flips) * len(self.space.shifts) * len(bank) * 4
@@ -106,7 +106,7 @@ class Retrieval:
         return self._join(parts)
 
     def _chunks(self, number: int) -> Iterator[tuple[list[int], int]]:
-        """Images in order, always `together` of them, and how many of these count: the last one is repeated."""
+        """Images in order, always `together` of them (the last one is repeated), and how many of these count."""
         for start in range(0, number, self.together):
             yield [min(start + n, number - 1) for n in range(self.together)], min(self.together, number - start)
 
@@ -150,7 +150,7 @@ class Retrieval:
         """SampleProposal of algorithm 2."""
         log_q = torch.log_softmax(logits.double(), 1)
         counts = resample(log_q, self.config.drawn, key=self._keys("completion/proposal", ids, step))
-        # on a GPU always as many, that no sum's order depends on the images beside
+        # on a GPU always as many, so that no sum's order depends on the batch
         width = None if self.together == 1 else min(self.config.drawn, counts.shape[1])
         chosen, used = _packed(counts > 0, width)
         correction = counts.gather(1, chosen).double().log() - log_q.gather(1, chosen)
@@ -199,11 +199,11 @@ class Retrieval:
     def _weights(
         self, correction: Float64[Tensor, "B K"], distances: list[Float32[Tensor, "B K S"]]
     ) -> Float64[Tensor, "B K"]:
-        """Importance weights log p - log q + log count, at the smallest v that leaves enough of them."""
+        """Importance weights log p - log q + log count, at the smallest v that makes enough of them effective."""
         v, join = self.config.temperature(len(distances)), self.config.exact_join
         if not self.config.least_effective:
             return log_likelihood(distances, temperature=v, join=join).double() + correction
-        # too large a v wastes the draws as well: the proposal is made for images that agree
+        # too large a v lowers the effective size too, since the proposal favours images that agree
         rising = v * _RISE ** torch.arange(_RISES, device=correction.device, dtype=torch.float32)[:, None, None, None]
         weights = log_likelihood(distances, temperature=rising, join=join).double() + correction
         sizes = effective_size(weights)
@@ -212,7 +212,7 @@ class Retrieval:
         return weights[best, torch.arange(len(best), device=best.device)]
 
     def _join(self, parts: list[Completions]) -> Completions:
-        """Completions of more and more images."""
+        """Concatenate the completions of several chunks of images."""
         if isinstance(self.bank.images, ResidentImages):
             pool, offsets = parts[0].pool, [0] * len(parts)
         else:

@@ -1,7 +1,7 @@
 """Training of a learned completion on a task's own images: a conditional GAN (Isola et al., 2017) or a flow.
 
-Every step shows random glimpses of some images, as many as there may be when a completion is asked for. A killed
-training goes on from its last saved state to the same result.
+Every step shows random glimpses of some images, as many as annotation may show. A killed training resumes from its last
+saved state, with the same result.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ NETWORK, STATE = "network.safetensors", "state.safetensors"
 def train_completion(
     task: Task, *, config: CompletionConfig, glimpses: int, folder: Path, rms: float, device: torch.device
 ) -> Path:
-    """The trained network of `config.kind` in its folder, trained now if it is not there; its file.
+    """The file of the trained network of `config.kind` in its folder; it is trained now if it is not there.
 
-    It sees the images that a bank may show: training images that are no near-duplicates of held-out ones.
+    It is trained on the images that a bank may show: training images that are no near-duplicates of held-out ones.
     """
     rows = allowed_rows(task, rms=rms, device=device)
     fields = {
@@ -113,7 +113,7 @@ def train_network(
 
 
 class _Losses(nn.Module):
-    """The network in training, and its loss on some images, of which it sees random glimpses."""
+    """The network in training, and its loss on images of which it is given random glimpses."""
 
     betas = (0.9, 0.999)
 
@@ -125,7 +125,7 @@ class _Losses(nn.Module):
         self.precision = pick_precision("auto", device)
 
     def seen(self, number: int) -> Bool[Tensor, "n H W"]:
-        """What 1 to T - 1 glimpses at random locations of the grid show."""
+        """The pixels that 1 to T - 1 glimpses at random locations of the grid show."""
         device = self.places.device
         places = self.places[torch.randint(len(self.places), (number, self.most), device=device)]
         count = torch.randint(1, self.most + 1, (number, 1), device=device)
@@ -135,7 +135,7 @@ class _Losses(nn.Module):
 
 
 class _Adversarial(_Losses):
-    """pix2pix: the discriminator's loss, and the generator's, which leaves the discriminator's weights alone."""
+    """pix2pix: the discriminator's loss plus the generator's, which sends no gradient to the discriminator."""
 
     betas = (0.5, 0.999)
 
@@ -155,18 +155,18 @@ class _Adversarial(_Losses):
             taken = torch.func.functional_call(self.judge, held, (torch.cat([given, found], 1),)).float()
         judging = (F.softplus(-real).mean() + F.softplus(false).mean()) / 2
         making = F.softplus(-taken).mean() + self.config.l1 * (found - target).abs().mean()
-        # one optimiser serves both: Adam does not mind the scale, which keeps the clipped gradient of one from
-        # drowning the other's
+        # one optimiser serves both: Adam is invariant to this scale, which keeps one gradient from dominating the
+        # other when they are clipped together
         return judging + making / (1 + self.config.l1)
 
 
 class _Flow(_Losses):
-    """Regress the velocity image - noise at a random point of the straight way between them."""
+    """Regress the velocity image - noise at a random point of the straight line between them."""
 
     def forward(self, target: Tensor) -> Tensor:
         known = condition(target, self.seen(len(target)), 0.0, channel=True)
         noise = torch.randn_like(target)
-        # times crowd in the middle, where the velocity is hardest to tell (Esser et al., 2024)
+        # most times lie in the middle, where the velocity is hardest to predict (Esser et al., 2024)
         time = torch.randn(len(target), device=target.device).sigmoid()
         way = time[:, None, None, None]
         with self.precision.active():

@@ -1,4 +1,4 @@
-"""One location of a glimpse: the region of an image that all shifts of it read, and the proposal's matrices there."""
+"""For one location, the region of an image that all shifts of a glimpse read, and the proposal's matrices there."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Window:
 
 @dataclass(frozen=True)
 class Factor:
-    """What one location needs, for F flips and S shifts; p numbers a patch, ranks r of the region and r' of a shift."""
+    """The matrices of a location for F flips and S shifts: p values per patch, rank r of the region, r' of a shift."""
 
     project: Float[Tensor, "F r C"]  # Lᵀ
     forms: Float[Tensor, "F S_times_rank r"] | None  # quadratic form of each shift in u; None: the identity
     patches: Float32[Tensor, "F S p r"]  # a shift's patch as a function of u
     means: Float32[Tensor, "F S p"]
-    tails: Float32[Tensor, "F S"]  # mean squared length of what the ranks leave out
+    tails: Float32[Tensor, "F S"]  # mean squared length that the ranks leave out
     open: Float32[Tensor, " S"]  # 0 where a shift stays inside the image, else -inf
 
 

@@ -7,10 +7,12 @@ decoded once and memory-mapped, with labels, explicit splits and the grid of gli
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nogs.runtime.errors import InputError
+from nogs.runtime.lazy import imported
 
 if TYPE_CHECKING:
     from nogs.data.catalogue import Catalogue
@@ -47,22 +49,28 @@ def load_task(
     skip_corrupt: bool = False,
     workers: int | None = None,
     verify: bool = False,
+    check: Callable[[LabelSpace, str], object] | None = None,
 ) -> Task:
     """The task of `config`, its images read from the folder `data` and kept decoded in `cache`.
 
-    Unreadable images are an error that names them all, unless `skip_corrupt` or the config's: then they are
-    left out and noted.
-    `workers` is the number of decoding processes, by default one a core. With `verify` every decoded image is compared
-    with its checksum.
+    Unreadable images are an error, unless `skip_corrupt` is set here or in the config: then they are left out with a
+    note. `workers` is the number of decoding processes, by default one per core. With `verify` every decoded image is
+    compared with its checksum. `check` is called with the label space and the task's title before any picture is
+    decoded; it may raise.
     """
     if config.kind == "digits":
         from nogs.data.digits import load_digits_task
 
-        return load_digits_task(config)
+        digits = load_digits_task(config)
+        if check is not None:
+            check(digits.space, digits.title)
+        return digits
     from nogs.data.cache import prepare
 
     cache = cache_folder() if cache is None else Path(cache)
     catalogue = read_catalogue(config, data=data, cache=cache)
+    if check is not None:
+        check(catalogue.space, catalogue.title or catalogue.name)
     prepared = prepare(
         name=catalogue.name,
         title=catalogue.title,
@@ -78,7 +86,7 @@ def load_task(
 
 
 def read_catalogue(config: DataConfig, *, data: Path | None, cache: Path | None = None) -> Catalogue:
-    """What the files and annotations in `data` say; no picture is opened."""
+    """Files, labels and splits of the dataset in `data`, without opening any picture."""
     if data is None:
         raise InputError(f"The task {config.kind!r} needs its pictures; give --data the folder that holds them.")
     data = Path(data)
@@ -101,15 +109,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NOGS_CACHE") or Path.home() / ".cache" / "nogs")
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: a decoding process imports this package too, and must not wait for torch."""
-    from importlib import import_module
-
-    homes = {"config": ("CELEBA_HQ", "CUB", "DataConfig"), "splits": ("read_splits", "write_splits")}
-    homes["task"] = ("SPLITS", "LabelSpace", "Parts", "Task")
-    homes["inspect"] = ("contact_sheet",)
-    homes["wrap"] = ("from_datasets", "from_torchvision")
-    for module, names in homes.items():
-        if name in names:
-            return getattr(import_module(f"nogs.data.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_NAMES = {
+    "config": ("CELEBA_HQ", "CUB", "DataConfig"),
+    "inspect": ("contact_sheet",),
+    "splits": ("read_splits", "write_splits"),
+    "task": ("SPLITS", "LabelSpace", "Parts", "Task"),
+    "wrap": ("from_datasets", "from_torchvision"),
+}
+# a decoding process imports this package too, and must not wait for torch
+__getattr__, __dir__ = imported(
+    __name__, {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
+)

@@ -1,4 +1,4 @@
-"""One view on a dataset's files, whether they lie unpacked in folders or inside zip archives that are read in place."""
+"""One view of a dataset's files, whether unpacked in folders or inside zip archives, which are read in place."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from nogs.runtime.digests import BEGUN, DONE
 from nogs.runtime.errors import InputError
 from nogs.runtime.reading import read_regular, size
 
-__all__ = ["IMAGE_SUFFIXES", "OTHER_SUFFIXES", "Entry", "Tree", "by_stem", "hidden", "is_run", "walk"]
+__all__ = ["IMAGE_SUFFIXES", "OTHER_SUFFIXES", "Entry", "Tree", "by_stem", "check_pictures", "hidden", "is_run", "walk"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 OTHER_SUFFIXES = (
     ".gif", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".jfif", ".tga", ".ppm", ".pgm", ".pbm", ".svg", ".psd", ".dng",
     ".cr2", ".cr3", ".nef", ".arw", ".raw",
 )  # fmt: skip
-"""Endings of pictures that are not read; a folder that has such files gets a note."""
+"""Suffixes of picture formats that are not read; a folder with such files gets a note."""
 MOST = 2**28
-"""Bytes of a picture or of a text beside it, packed or not; larger ones are not read."""
+"""Size of the largest picture or text file that is read, in bytes, packed or unpacked."""
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 class Entry(NamedTuple):
-    """A file on disk, or a member of a zip archive named by its place, so that any process can read it on its own."""
+    """A file on disk, or a member of a zip archive with its offset, so that any process can read it."""
 
     name: str  # posix, relative to the dataset
     path: str  # the file, or the archive that holds it
     size: int  # bytes of the content
-    stamp: int  # time of change in ns of a file, checksum of a member: another value means another content
+    stamp: int  # modification time in ns of a file, checksum of a member; differs if the content does
     header: int = -1  # offset of a member's local header; -1 for a file
     packed: int = 0  # bytes that the member takes in the archive
     method: int = zipfile.ZIP_STORED
 
     @property
     def shown(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return self.path if self.header < 0 else f"{self.path}:{self.name}"
 
     def read(self) -> bytes:
@@ -58,7 +59,7 @@ class Entry(NamedTuple):
             file.seek(name + extra, os.SEEK_CUR)
             data = file.read(self.packed)
         if self.method == zipfile.ZIP_DEFLATED:
-            # the archive's directory says how large it becomes, and may lie: no more than that is unpacked
+            # the size in the archive's directory may be wrong: no more than that is unpacked
             data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
         if len(data) != self.size or zlib.crc32(data) != self.stamp:
             raise ValueError("its checksum in the archive is wrong")
@@ -97,7 +98,7 @@ class Tree:
         return self.members.get(name)
 
     def text(self, name: str, *, hint: str) -> str:
-        """The text of `name`; without it, a sentence that ends with `hint`."""
+        """The text of `name`; if there is none, the error ends with `hint`."""
         entry = self.find(name)
         if entry is None:
             looked = ", ".join(map(str, self.folders)) or "any folder given"
@@ -105,7 +106,7 @@ class Tree:
         try:
             return entry.read().decode()
         except (OSError, ValueError, struct.error, zlib.error) as error:
-            raise InputError(f"Cannot read {entry.shown} ({error}); get the file again.") from error
+            raise InputError(f"Cannot read {entry.shown} ({error}); download the file again.") from error
 
     def images(self, folder: str) -> dict[str, Entry]:
         """Every picture below `folder`, by its name relative to the dataset."""
@@ -120,23 +121,34 @@ class Tree:
 
 
 def hidden(name: str) -> bool:
-    """Whether a file or folder is the system's, not the user's: a leading dot, or what macOS adds to its archives."""
+    """Whether a file or folder belongs to the system: it has a leading dot, or macOS adds it to archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a command of this package keeps its work there, whose figures are not pictures of a dataset."""
+    """Whether the folder is a run of this package, whose figures are not pictures of a dataset."""
     folder = folder.with_name(folder.name.removesuffix(".before"))
-    return (folder / "recipe.yaml").is_file() and (folder / "data").is_dir()
+    return os.path.isfile(folder / "recipe.yaml") and os.path.isdir(folder / "data")  # False without permission
+
+
+def check_pictures(folder: Path) -> None:
+    """Refuse a run without its recipe.yaml in place of a folder of pictures: advice about classes would cost its
+    networks."""
+    marks = (folder / "run.json", *(path for name in (BEGUN, DONE) for path in folder.glob(f"*/{name}")))
+    if any(map(os.path.isfile, marks)):
+        raise InputError(
+            f"{folder} is the folder of a run, not of pictures; to resume the run give its original command, with "
+            f"--out {folder}."
+        )
 
 
 def walk(
     folder: Path, prefix: str = "", *, suffixes: tuple[str, ...] = IMAGE_SUFFIXES, above: tuple[str, ...] = ()
 ) -> Iterator[Entry]:
-    """Every picture below a folder in the order of its name; hidden files, hidden folders and runs are passed over.
+    """Every picture below a folder, sorted by name; hidden files, hidden folders and runs are skipped.
 
-    A link to nothing is an entry too: reading it fails, as that of other damaged pictures. A link to one of the folders
-    `above` is passed over, else it would be followed without end.
+    A broken link is an entry too: reading it fails as for other damaged pictures. A link to one of the folders `above`
+    is skipped, since it could be followed forever.
     """
     above = (*above, os.path.realpath(folder))
     try:
@@ -148,7 +160,7 @@ def walk(
     for child in children:
         if hidden(child.name):
             continue
-        # os.path.isdir says no to a link that leads back to itself, where the entry's own is_dir raises
+        # os.path.isdir is False for a link to itself, where the entry's own is_dir raises
         if os.path.isdir(child.path) if child.is_symlink() else child.is_dir():
             if is_run(Path(child.path)):
                 continue
@@ -164,7 +176,7 @@ def walk(
 
 
 def _check_name(path: str) -> None:
-    """Refuse a name that is not text: it is an id or a label, and goes into files and onto pages."""
+    """Refuse a name that is not UTF-8: it becomes an id or a label in files and reports."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -172,7 +184,7 @@ def _check_name(path: str) -> None:
 
 
 def by_stem(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Entries by name without suffix, so that a .webp copy answers to .jpg names; two of one stem are refused."""
+    """Entries by name without suffix, so that a .webp copy matches a .jpg name; two with one stem are refused."""
     found: dict[str, Entry] = {}
     for name, entry in entries.items():
         other = found.setdefault(name.rpartition(".")[0], entry)
@@ -190,7 +202,7 @@ def _members(archive: Path, prefix: str) -> Iterator[Entry]:
         with zipfile.ZipFile(archive) as opened:
             infos = opened.infolist()
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise InputError(f"{archive} is not a whole zip archive ({error}); get it again.") from error
+        raise InputError(f"{archive} is not a whole zip archive ({error}); download it again.") from error
     for info in infos:
         if not info.filename or info.is_dir():  # a damaged name may be empty, which is_dir does not expect
             continue

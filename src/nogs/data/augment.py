@@ -1,4 +1,4 @@
-"""The fields of random changes of training images, for whatever learns from few of them."""
+"""The fields of random changes of training images, for training with few images."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["AugmentConfig"]
 
 
 class AugmentConfig(BaseModel):
-    """How far training images are changed at most, anew each time they are seen; by default not at all."""
+    """Largest random changes of training images, drawn anew at each use; by default none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     zoom: float = Field(0.0, ge=0, lt=1)
     """Relative change of size."""
     zoom_in: float | None = Field(None, ge=0, le=4)
-    """Largest relative enlargement, where it is another than `zoom`: an object is seldom farther away than it is."""
+    """Largest relative enlargement; by default that of `zoom`."""
     turn: float = Field(0.0, ge=0, le=180)
     """Degrees of rotation."""
     move: float = Field(0.0, ge=0, allow_inf_nan=False)
@@ -31,10 +31,10 @@ class AugmentConfig(BaseModel):
     colour: float = Field(0.0, ge=0, lt=1)
     """Relative change of each channel's brightness."""
     contrast: float = Field(0.0, ge=0, lt=1)
-    """Relative change of contrast and of saturation; the whole gets lighter or darker by a quarter of it."""
+    """Relative change of contrast and of saturation; brightness changes by a quarter of it."""
 
     def draw(self, key: int, counter: Int64[Tensor, " B"]) -> Changes | None:
-        """The change that each counter draws from the stream `key`; None where nothing changes."""
+        """The change that each counter draws from the stream `key`; None if nothing changes."""
         from nogs.glimpse.changes import draw_changes  # recipes are read without torch
 
         if not any(self.model_dump().values()):

@@ -1,9 +1,9 @@
 """Decoded images on disk: pictures are decoded once, in parallel, and mapped into memory from then on.
 
-A cache is a folder named by a fingerprint of the files and of how they are prepared. `cache.json` is written last:
-without it, or with another fingerprint in it, the rest is not used. It holds a CRC-32 of every `_CHUNK` pictures, which
-are compared whenever the size or the time of change of `images.npy` is not the noted one: reading all of it at every
-start would take longer than the work. `nogs data prepare` always compares them.
+A cache is a folder named by a fingerprint of the files and their preparation. `cache.json` is written last: without it
+the rest is not used, and another fingerprint in it is an error. It holds a CRC-32 of every `_CHUNK` pictures. They are
+compared when the size or modification time of `images.npy` has changed, since reading all of it at every start would
+take too long. `nogs data prepare` always compares them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = ["Prepared", "prepare", "shortage"]
 
 _CHUNK = 128  # pictures a worker decodes and writes at once: 19 MB at 224 px
 _NAMED = 5  # unreadable pictures named in the sentence itself
-_LARGEST = 2**30  # bytes of one decoded picture, some 19,000 px a side; more fills a machine's memory
+_LARGEST = 2**30  # limit on the bytes of one decoded picture, some 19,000 px per side
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Decoded pictures: `rows` says which of the given entries they are, `sizes` their original (width, height)."""
+    """Decoded pictures: `rows` are their indices in the given entries, `sizes` their original (width, height)."""
 
     images: npt.NDArray[np.uint8]  # M S S 3
     rows: npt.NDArray[np.int64]  # M
@@ -65,7 +65,7 @@ def prepare(
 ) -> Prepared:
     """The pixels of `entries`, from the cache if it has them, else decoded into it by `workers` processes.
 
-    With `verify` every picture of the cache is read and compared with its checksum, whatever the file's time says.
+    With `verify` every picture of the cache is compared with its checksum, even if the file's time is unchanged.
     """
     sources = "\n".join(f"{entry.name}\t{entry.size}\t{entry.stamp}" for entry in entries)
     mark = fingerprint("prepared images", VERSION, how, sources, boxes)
@@ -82,8 +82,7 @@ def prepare(
         kinds = ", ".join(f"{count} {kind}" for kind, count in record.conversions.items())
         notes.append(f"Pictures that were not plain RGB were converted: {kinds}.")
     if corrupt:
-        pictures = "picture" if len(corrupt) == 1 else "pictures"
-        notes.append(f"Left out {len(corrupt)} unreadable {pictures}, listed in {folder / 'corrupt.txt'}.")
+        notes.append(_left_out([entries[bad["row"]].name for bad in corrupt]))
     rows = np.delete(np.arange(len(entries)), [bad["row"] for bad in corrupt])
     images = files.load_array(folder / "images.npy", mmap=True)
     return Prepared(images, rows, files.load_array(folder / "sizes.npy"), tuple(notes))
@@ -96,7 +95,7 @@ class _Corrupt(Header):
 
 
 class _Record(Header):
-    """What `cache.json` says."""
+    """Content of `cache.json`."""
 
     fingerprint: str
     task: str
@@ -108,13 +107,13 @@ class _Record(Header):
     checks: list[int]
     """CRC-32 of each `_CHUNK` pictures."""
     stamp: list[int]
-    """Size and time of change of images.npy when they were compared last."""
+    """Size and modification time of images.npy at the last comparison."""
     sizes: str
     """Digest of sizes.npy."""
 
 
 def _finished(folder: Path, mark: str, *, verify: bool) -> _Record | None:
-    """What `cache.json` says, or None if the cache is not whole or has changed."""
+    """The content of `cache.json`, or None if the cache is incomplete or has changed."""
     path = folder / "cache.json"
     if not path.exists():
         return None
@@ -142,7 +141,7 @@ def _finished(folder: Path, mark: str, *, verify: bool) -> _Record | None:
             say(f"{file} has changed since it was written: the pictures are decoded again.")
             return None
         record = record.model_copy(update={"stamp": _stamp(file)})
-        with suppress(InputError):  # a cache that may only be read is compared at every start
+        with suppress(InputError):  # a read-only cache is compared at every start
             files.write_sealed(path, record.model_dump())
     return record
 
@@ -178,7 +177,7 @@ def _decode_all(
     sizes = np.zeros((total, 2), np.int32)
     problems, conversions = [""] * total, [""] * total
     with (
-        ExitStack() as stack,  # until the file has its name
+        ExitStack() as stack,  # until the file is renamed
         files.atomic(folder / "images.npy") as temporary,
         track(f"Decoding {names[1]}", total=total, unit="images") as bar,
     ):
@@ -230,12 +229,12 @@ def _decode_all(
 
 
 def shortage(folder: Path, *, images: int, size: int) -> str | None:
-    """Why so many images of `size` px can't be decoded into `folder`, or None."""
+    """Why the images, of `size` px, can't be decoded into `folder`; None if they can."""
     each = size * size * 3
     if each > _LARGEST:
         return (
-            f"One image of {size} x {size} px needs {_amount(each)}, more than the {_amount(_LARGEST)} that one may "
-            "have; lower --data.image-size."
+            f"One image of {size} x {size} px needs {_amount(each)}, more than the limit of {_amount(_LARGEST)}; "
+            "lower --data.image-size."
         )
     existing = next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), None)
     free = each * images if existing is None else shutil.disk_usage(existing).free
@@ -252,7 +251,7 @@ def _amount(size: int) -> str:
 
 
 def _allocate(path: Path, total: int, size: int) -> int:
-    """Make an empty file an .npy of the right length, its blocks reserved, and return where its pixels start."""
+    """Turn an empty file into an .npy of full length, with its blocks reserved; return the offset of its pixels."""
     shape = (total, size, size, 3)
     with path.open("r+b") as file:
         np.lib.format.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": "|u1"})
@@ -269,7 +268,7 @@ def _allocate(path: Path, total: int, size: int) -> int:
 
 
 def _drop(path: Path, kept: npt.NDArray[np.int64]) -> None:
-    """Close the gaps that unreadable pictures left. numpy pads the header, so a smaller count fits in its place."""
+    """Remove the gaps that unreadable pictures left. numpy pads the header, so a smaller count fits in its place."""
     images = np.lib.format.open_memmap(path, mode="r+")
     start = images.offset
     for new, old in enumerate(kept):
@@ -284,10 +283,17 @@ def _drop(path: Path, kept: npt.NDArray[np.int64]) -> None:
         file.truncate(start + int(np.prod(shape)))
 
 
+def _left_out(names: Sequence[str]) -> str:
+    """A note that names the pictures and says what to do."""
+    more = f" and {len(names) - _NAMED} more (--no-skip-corrupt lists all)" if len(names) > _NAMED else ""
+    pictures, them = ("picture", "it") if len(names) == 1 else ("pictures", "them")
+    return f"Left out {len(names)} unreadable {pictures}: {', '.join(names[:_NAMED])}{more}; replace or delete {them}."
+
+
 def _unreadable(corrupt: Sequence[dict[str, Any]], total: int, folder: Path) -> str:
     named = ", ".join(f"{bad['file']} ({bad['problem']})" for bad in corrupt[:_NAMED])
     more = f" and {len(corrupt) - _NAMED} more" if len(corrupt) > _NAMED else ""
     return (
         f"{len(corrupt)} of {total} pictures can't be read: {named}{more}; all are listed in {folder / 'corrupt.txt'}: "
-        "replace them, or go on without them with --skip-corrupt."
+        "replace them, or skip them with --skip-corrupt."
     )

@@ -1,4 +1,4 @@
-"""`Catalogue`: what a dataset's annotations say, before any picture is decoded; with the pixels it becomes a `Task`."""
+"""`Catalogue`: a dataset's files and annotations before any picture is decoded; with pixels it becomes a `Task`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from nogs.data.cache import Prepared
 from nogs.data.images import VERSION, Preparation, box_square
 from nogs.data.task import LabelSpace, Parts, Task
 from nogs.glimpse import Grid
+from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
 
 __all__ = ["Catalogue", "Points"]
@@ -49,7 +50,7 @@ class Catalogue:
     title: str = ""  # by default the name
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Catalogue:
-        """The catalogue of some rows alone, in the order given."""
+        """The catalogue of some rows, in the order given."""
         rows = np.asarray(rows, np.int64)
         ids = tuple(self.ids[row] for row in rows)
         left = set(ids)
@@ -70,9 +71,10 @@ class Catalogue:
     def task(self, prepared: Prepared, *, grid: Grid) -> Task:
         """The task of the pictures that were prepared.
 
-        Its fingerprint names files by name and size, not by time: a copy of the data elsewhere is the same task.
+        Its fingerprint uses the names and sizes of files, not their times, so that a copy of the data is the same task.
         """
         this = self if len(prepared.rows) == len(self.ids) else self.take(prepared.rows)
+        this._check_classes(left_out=len(self.ids) - len(prepared.rows))
         sources = "\n".join(f"{entry.name}\t{entry.size}" for entry in this.entries)
         contents = (this.name, this.how, sources, "\n".join(this.ids), this.labels, this.space, dict(this.splits))
         mark = fingerprint("task", VERSION, *contents, this.boxes, this.points, this.attributes, grid.to_json())
@@ -91,21 +93,43 @@ class Catalogue:
             attribute_names=this.attribute_names,
             parts=parts,
             boxes=boxes,
-            notes=(*this.notes, *prepared.notes, *this._untrained()),
+            notes=(*this.notes, *prepared.notes, *this._lacking()),
             skipped=tuple(np.delete(np.array(self.ids, dtype=object), prepared.rows)),
         )
 
-    def _untrained(self) -> tuple[str, ...]:
-        """A note that names the classes without a training image: no network can learn them."""
-        if self.space.kind != "categorical":
-            return ()
-        train = set(self.splits["train"])
-        learnt = {int(label) for id, label in zip(self.ids, self.labels) if id in train}
-        names = [repr(name) for n, name in enumerate(self.space.names) if n not in learnt]
-        if len(names) <= 1:
-            return tuple(f"Class {name} has no training image." for name in names)
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return (f"Classes {', '.join(names[:_NAMED])}{more} have no training image.",)
+    def _check_classes(self, *, left_out: int) -> None:
+        """Refuse a task of fewer than two classes to learn, which any network would master."""
+        if self.space.kind != "categorical" or len(learnt := self._classes("train")) >= 2:
+            return
+        after = (
+            f"After leaving out {left_out:,} unreadable {'picture' if left_out == 1 else 'pictures'}"
+            if left_out
+            else ""
+        )
+        which = f"only class {self.space.names[min(learnt)]!r}" if learnt else "no class"
+        what = "pictures" if len(np.unique(self.labels)) < 2 else "training pictures"
+        sentence = f"{after} {which} of {self.title or self.name} has {what}; two classes are needed.".lstrip()
+        raise InputError(sentence[0].upper() + sentence[1:])
+
+    def _classes(self, split: str) -> set[int]:
+        """The classes with images of a split."""
+        members = set(self.splits[split])
+        return {int(label) for id, label in zip(self.ids, self.labels) if id in members}
+
+    def _lacking(self) -> tuple[str, ...]:
+        """Notes that name the classes without an image of a split: no network can learn them, or is measured on
+        them."""
+        notes = []
+        for split in ("train", "validation", "test") if self.space.kind == "categorical" else ():
+            there = self._classes(split)
+            names = [repr(name) for n, name in enumerate(self.space.names) if n not in there]
+            image = f"{'training' if split == 'train' else split} image"
+            if len(names) == 1:
+                notes.append(f"Class {names[0]} has no {image}.")
+            elif names:
+                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                notes.append(f"Classes {', '.join(names[:_NAMED])}{more} have no {image}.")
+        return tuple(notes)
 
     def _moved(self, sizes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.float32] | None, Parts | None]:
         """Boxes and points in pixels of the prepared images; a point outside the crop counts as not visible."""

@@ -23,7 +23,7 @@ _OWN = "CelebAMask-HQ"
 
 
 def catalogue(config: DataConfig, *, data: Path) -> Catalogue:
-    """What the annotation file and the list of pictures say; an image's id is its index."""
+    """Pictures, labels and splits from the annotation file; an image's id is its index."""
     tree = _tree(data)
     text = tree.text(ANNOTATION, hint="give --data the folder of the CelebA-HQ download (CelebAMask-HQ)")
     indices, names, labels = _attributes(text)
@@ -55,21 +55,23 @@ def _attributes(text: str) -> tuple[list[int], tuple[str, ...], npt.NDArray[np.u
     """Indices in increasing order, names of the attributes, and the labels as 0/1."""
     lines = text.splitlines()
     if len(lines) < 3 or not lines[0].strip().isdigit():
-        raise InputError(f"{ANNOTATION} must start with a count and a line of names; get the file again.")
+        raise InputError(f"{ANNOTATION} must start with a count and a line of names; download the file again.")
     count, names = int(lines[0]), tuple(lines[1].split())
     rows = [line.split() for line in lines[2:] if line and not line.isspace()]
     if len(rows) != count:
-        raise InputError(f"{ANNOTATION} says that it lists {count} images, but lists {len(rows)}; get the file again.")
+        raise InputError(
+            f"{ANNOTATION} says that it lists {count} images, but lists {len(rows)}; download the file again."
+        )
     values: dict[int, list[str]] = {}
     for number, row in enumerate(rows, start=3):
         stem = row[0].partition(".")[0]
         if not stem.isdecimal():
             raise InputError(
-                f"Line {number} of {ANNOTATION} names {row[0]!r}, which is not <index>.jpg; mend that line."
+                f"Line {number} of {ANNOTATION} names {row[0]!r}, which is not <index>.jpg; correct that line."
             )
         if len(row) != len(names) + 1:
             raise InputError(
-                f"Line {number} of {ANNOTATION} has {len(row) - 1} values for {len(names)} attributes; mend that line."
+                f"Line {number} of {ANNOTATION} has {len(row) - 1} values for {len(names)} attributes; correct it."
             )
         if int(stem) in values:
             raise InputError(
@@ -94,6 +96,6 @@ def _pictures(tree: Tree, indices: list[int]) -> tuple[Entry, ...]:
     if missing:
         raise InputError(
             f"{len(missing)} of the {len(indices)} images that {ANNOTATION} lists are not in {_IMAGES} of "
-            f"{tree.folders[0]}, the first is {missing[0]}; get the pictures again."
+            f"{tree.folders[0]}, the first is {missing[0]}; download the pictures again."
         )
     return tuple(found[str(index)] for index in indices)

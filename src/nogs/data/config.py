@@ -1,4 +1,4 @@
-"""`DataConfig`: everything that decides which prepared images, labels, splits and locations a task has."""
+"""`DataConfig`: all settings that determine a task's prepared images, labels, splits and locations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nogs.runtime.errors import InputError
 
 
 class DataConfig(BaseModel):
-    """The data part of a recipe. Where the files lie is not part of it: that is an argument of `load_task`."""
+    """The data part of a recipe. The folder of the files is not part of it, but an argument of `load_task`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -27,22 +27,22 @@ class DataConfig(BaseModel):
     image_size: int = Field(ge=1, description="Side of the prepared square images, in pixels.")
     glimpse: int = Field(ge=1, description="Side of a glimpse, in pixels.")
     grid_count: int | None = Field(
-        default=None, ge=1, description="Locations an axis; with grid_spacing, at most so many."
+        default=None, ge=1, description="Locations per axis; with grid_spacing, the largest number."
     )
     grid_last: int | None = Field(
-        default=None, ge=0, description="Last position of an axis in pixels; by default what fits."
+        default=None, ge=0, description="Last position on an axis, in pixels; by default the largest that fits."
     )
     grid_spacing: int | None = Field(
-        default=None, ge=1, description="Pixels between locations; without it they are even."
+        default=None, ge=1, description="Pixels between locations; by default they are spaced evenly."
     )
-    annotated: int = Field(default=600, ge=0, description="How many training images get glimpse sequences.")
-    split_seed: int = Field(default=0, description="Seed of the splits that are drawn (cub, folder, digits).")
+    annotated: int = Field(default=600, ge=0, description="Number of training images that get glimpse sequences.")
+    split_seed: int = Field(default=0, description="Seed of the splits that are drawn at random (cub, folder).")
     skip_corrupt: bool = Field(
-        default=False, description="Go on without pictures that can't be read; a run that did so says it here."
+        default=False, description="Skip pictures that can't be read; a run that skipped some records it here."
     )
 
     labels: str | None = Field(
-        default=None, description="folder: CSV of labels, relative to the data; else class folders."
+        default=None, description="folder: CSV of labels, relative to the data; by default class folders."
     )
     image_column: str = Field(default="image", description="folder: column of the CSV with the image's path.")
     label_column: str = Field(default="label", description="folder: column of the CSV with the label.")
@@ -50,12 +50,12 @@ class DataConfig(BaseModel):
         default="split", description="folder: column with train, validation or test, used if it exists."
     )
     validation_share: float = Field(default=0.1, gt=0, lt=1, description="folder: share of the images for validation.")
-    test_share: float = Field(default=0.2, gt=0, lt=1, description="folder: share of the images for the test.")
+    test_share: float = Field(default=0.2, gt=0, lt=1, description="folder: share of the images for testing.")
     fit: Literal["crop", "pad", "stretch"] = Field(
         default="crop", description="folder: how a picture becomes square: centre crop, black borders, or stretched."
     )
 
-    count: int = Field(default=10_000, ge=1, le=10**7, description="digits: how many images are made.")
+    count: int = Field(default=10_000, ge=1, le=10**7, description="digits: number of images.")
     fragments: int = Field(default=8, ge=0, description="digits: fragments of other digits on each image.")
 
     @property
@@ -77,12 +77,12 @@ class DataConfig(BaseModel):
             )
 
     def remembering(self, skipped: bool) -> Self:
-        """The same data with the word whether pictures were left out: for the recipe of a run, not its fingerprint."""
+        """A copy that records whether pictures were skipped, for a run's recipe but not its fingerprint."""
         return self.model_copy(update={"skip_corrupt": skipped})
 
     @model_serializer(mode="wrap")
     def _dump(self, fields: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Of `skip_corrupt` only files know, and only where it is so: recipes that differ in it count as the same."""
+        """Write `skip_corrupt` only into files and only if true: recipes that differ in it count as the same."""
         out: dict[str, Any] = fields(self)
         if not self.skip_corrupt or info.mode != "json":
             del out["skip_corrupt"]

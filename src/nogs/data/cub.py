@@ -31,9 +31,9 @@ V = TypeVar("V")
 
 
 def catalogue(config: DataConfig, *, data: Path, cache: Path | None = None) -> Catalogue:
-    """What CUB's text files say; an image's id is the one of images.txt.
+    """Pictures, labels, splits and annotations from CUB's text files; an image's id is that of images.txt.
 
-    The table of per-image attributes (3.7 million lines) is kept as an array in `cache`.
+    The table of per-image attributes (3.7 million lines) is cached as an array in `cache`.
     """
     tree = _tree(data)
     paths = _table(tree, "images.txt", str)
@@ -78,7 +78,7 @@ def _tree(data: Path) -> Tree:
 
 
 def _table(tree: Tree, name: str, kind: Callable[[str], V]) -> dict[int, V]:
-    """Lines of `<number> <value>`; a number twice or a value of another kind is refused with its line."""
+    """Lines of `<number> <value>`; a repeated number or a value of another type is refused with its line."""
     found: dict[int, V] = {}
     for line, text in enumerate(tree.text(name, hint=_HINT).splitlines(), start=1):
         if not text.strip():
@@ -87,29 +87,31 @@ def _table(tree: Tree, name: str, kind: Callable[[str], V]) -> dict[int, V]:
             number, value = text.split(maxsplit=1)
             key, converted = int(number), kind(value.strip())
         except ValueError:
-            raise InputError(f"Line {line} of {name} is {text!r}, not a number and a value; mend that line.") from None
+            raise InputError(
+                f"Line {line} of {name} is {text!r}, not a number and a value; correct that line."
+            ) from None
         if key in found:
             raise InputError(f"Line {line} of {name} has the number {key} a second time; remove one of the lines.")
         found[key] = converted
     if not found:
-        raise InputError(f"{name} is empty; get the file again.")
+        raise InputError(f"{name} is empty; download the file again.")
     return found
 
 
 def _only(table: dict[int, V], name: str, ids: list[int]) -> dict[int, V]:
-    """Refuse a table that does not have exactly one line an image."""
+    """Refuse a table that does not have exactly one line per image."""
     lone = set(ids) ^ set(table)
     if lone:
         raise InputError(
             f"{name} lists {len(table)} images and images.txt {len(ids)}: image {min(lone)} is in one only; "
-            "get both files again."
+            "download both files again."
         )
     return table
 
 
 def _labels(table: dict[int, int], ids: list[int], classes: dict[int, str]) -> npt.NDArray[np.int64]:
     if sorted(classes) != list(range(1, len(classes) + 1)):
-        raise InputError(f"The classes of classes.txt must be numbered 1..{len(classes)}; mend the file.")
+        raise InputError(f"The classes of classes.txt must be numbered 1..{len(classes)}; correct the file.")
     labels = np.array([table[id] - 1 for id in ids], dtype=np.int64)
     wrong = np.flatnonzero((labels < 0) | (labels >= len(classes)))
     if len(wrong):
@@ -134,7 +136,7 @@ def _pictures(tree: Tree, paths: dict[int, str], ids: list[int]) -> tuple[Entry,
     if missing:
         raise InputError(
             f"{len(missing)} of the {len(ids)} images that images.txt lists are not in {tree.folders[0]}, the first is "
-            f"{paths[missing[0]]}; get the pictures again."
+            f"{paths[missing[0]]}; download the pictures again."
         )
     return tuple(found[stems[id]] for id in ids)
 
@@ -145,7 +147,7 @@ def _numbers(tree: Tree, name: str, columns: int | None = None) -> npt.NDArray[n
     try:
         table: npt.NDArray[Any] = np.loadtxt(text, ndmin=2, usecols=columns and range(columns), dtype=np.float64)
     except ValueError as error:
-        raise InputError(f"{name} is not a table of numbers ({error}); get the file again.") from None
+        raise InputError(f"{name} is not a table of numbers ({error}); download the file again.") from None
     return table
 
 
@@ -153,7 +155,7 @@ def _boxes(tree: Tree, ids: list[int]) -> npt.NDArray[np.float64]:
     table = _numbers(tree, "bounding_boxes.txt", 5)
     rows = {int(id): row for row, id in enumerate(table[:, 0])}
     if len(rows) != len(table):
-        raise InputError("bounding_boxes.txt has more than one line for an image; get the file again.")
+        raise InputError("bounding_boxes.txt has more than one line for an image; download the file again.")
     _only(rows, "bounding_boxes.txt", ids)
     return table[[rows[id] for id in ids], 1:]
 
@@ -168,7 +170,7 @@ def _points(tree: Tree, ids: list[int]) -> Points | None:
     if not np.array_equal(table[order, :2], expected):
         raise InputError(
             f"parts/part_locs.txt must have one line for each of {len(ids)} images and {len(names)} parts, but has "
-            f"{len(table)} lines that don't match them; get the file again."
+            f"{len(table)} lines that don't match them; download the file again."
         )
     values = table[order, 2:].reshape(len(ids), len(names), 3)
     return Points(tuple(names[number] for number in sorted(names)), values[..., :2], values[..., 2] > 0)
@@ -177,7 +179,7 @@ def _points(tree: Tree, ids: list[int]) -> Points | None:
 def _attributes(
     tree: Tree, ids: list[int], labels: npt.NDArray[np.int64], classes: int, cache: Path | None
 ) -> tuple[npt.NDArray[np.float32], str]:
-    """Attributes in [0, 1] of each image, and a note that says where they come from."""
+    """Attributes of each image in [0, 1], and a note on their source."""
     entry = tree.find(_PER_IMAGE)
     if entry is not None:
         kept = (
@@ -198,9 +200,9 @@ def _attributes(
         return own, f"Attributes are each image's own ({_PER_IMAGE})."
     shares = (_numbers(tree, _PER_CLASS) / 100).astype(np.float32)
     if len(shares) != classes:
-        raise InputError(f"{_PER_CLASS} has {len(shares)} lines for {classes} classes; get the file again.")
+        raise InputError(f"{_PER_CLASS} has {len(shares)} lines for {classes} classes; download the file again.")
     if shares.min() < 0 or shares.max() > 1:
-        raise InputError(f"{_PER_CLASS} has values outside 0..100; get the file again.")
+        raise InputError(f"{_PER_CLASS} has values outside 0..100; download the file again.")
     return shares[labels], f"Attributes are those of the class ({_PER_CLASS}): there is no {_PER_IMAGE}."
 
 

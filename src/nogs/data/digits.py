@@ -1,6 +1,6 @@
-"""The embedded task: scikit-learn's handwritten digits, each at a random spot of a canvas among fragments of others.
+"""The embedded task: scikit-learn's handwritten digits, each at a random position among fragments of others.
 
-Nothing is downloaded and any number of images can be drawn, so that the whole method runs from a bare installation.
+Nothing is downloaded and any number of images can be made, so that the whole method runs on a fresh installation.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from nogs.data.config import DataConfig
 
 POOLS = (*("annotate",) * 2, *("posterior",) * 6, "validation", "test")
-"""Image n shows a source digit of the pool `POOLS[n % 10]`. Pools share no source digit, so that no digit of a test
-image was seen in training, and none of an annotated image by the posterior; and image n is the same at any count."""
+"""Image n shows a source digit of the pool `POOLS[n % 10]`, so that image n is the same at any count.
+
+Pools share no source digit: no digit of a test image was seen in training, none of an annotated image by the posterior.
+"""
 
 _CELLS = 10  # a source digit has 8 x 8 cells; one empty cell around them lets its strokes fade out
 _SIZES = (25, 26, 27, 28, 29, 30)  # px of those 10 cells on a canvas of 64 px: the digit itself is 20 to 24 px
 _FRAGMENTS = (6, 7, 8, 9)  # px of a fragment on a canvas of 64 px
-_BACKGROUND, _INK, _TINT = (10, 40), (200, 245), 10  # ranges of the two grey levels, and how far a channel may stray
+_BACKGROUND, _INK, _TINT = (10, 40), (200, 245), 10  # ranges of two grey levels, and the largest offset of a channel
 
 
 def load_digits_task(config: DataConfig) -> Task:
@@ -83,8 +85,8 @@ def render_digits(
 ) -> tuple[UInt8[np.ndarray, "N H W 3"], Int64[np.ndarray, " N"], Float32[np.ndarray, "N 4"]]:
     """Images, labels and boxes (row, column, height, width of the digit's ink in px) of the images `ids`.
 
-    The digits come from one of the `POOLS`, or from "train": those of annotate and posterior together. An image depends
-    on its id and the other arguments alone, not on which images are drawn with it.
+    The digits come from one of the `POOLS`, or from "train": annotate and posterior together. An image depends only on
+    its id and the other arguments, not on the other ids.
     """
     sources = _pool(pool)
     sizes = tuple(_scaled(size, image_size) for size in _SIZES)
@@ -98,7 +100,7 @@ def render_digits(
     chosen = np.empty(len(ids), np.int64)
     ramp = np.linspace(0, 1, 256)[:, None]
     for n, id in enumerate(ids):
-        # one vector of uniform numbers an image: the digit's come first, so `fragments` does not move the digit
+        # one array of uniform numbers per image: the digit's come first, so `fragments` does not move the digit
         draws = numpy_stream(seed, f"digits/{pool}", str(id)).random((2 + fragments, 7))
         place, colour, clutter = draws[0], draws[1], draws[2:]
         own = int(place[0] * len(sources))
@@ -120,7 +122,7 @@ def render_digits(
 
 
 def _paste(canvas: npt.NDArray[np.uint8], patch: npt.NDArray[np.uint8], spot: npt.NDArray[np.float64]) -> list[int]:
-    """Lay a patch over the canvas, the brighter pixel winning, at a `spot` given in [0, 1)^2; its top-left pixel."""
+    """Paste a patch at `spot` in [0, 1)^2, keeping the brighter pixels; returns its top-left pixel."""
     row, column = (int(x) for x in (len(canvas) - len(patch) + 1) * spot)
     under = canvas[row : row + len(patch), column : column + len(patch)]
     np.maximum(under, patch, out=under)
@@ -128,7 +130,7 @@ def _paste(canvas: npt.NDArray[np.uint8], patch: npt.NDArray[np.uint8], spot: np
 
 
 def _fade(patch: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Soften the outer pixels of a fragment: a hard edge would tell it from a digit's stroke."""
+    """Soften the outer pixels of a fragment: a hard edge would distinguish it from a digit."""
     edge = _window(len(patch))
     return (patch * edge[:, None] * edge).astype(np.uint8)
 
@@ -151,7 +153,7 @@ def _scaled(pixels: int, image_size: int) -> int:
 
 @cache
 def _source_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    from sklearn.datasets import load_digits  # a second's import, for this task alone
+    from sklearn.datasets import load_digits  # takes a second, and only this task needs it
 
     images, labels = load_digits(return_X_y=True)
     return images.reshape(-1, 8, 8) / 16, labels.astype(np.int64)
@@ -159,7 +161,7 @@ def _source_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
 @cache
 def _pool(pool: str) -> npt.NDArray[np.int64]:
-    """Source digits of a pool, fixed for all seeds: each class is shuffled once and dealt out in tens."""
+    """Source digits of a pool, fixed for all seeds: each class is shuffled once and dealt to the pools in turn."""
     if pool == "train":
         return np.concatenate([_pool("annotate"), _pool("posterior")])
     if pool not in POOLS:

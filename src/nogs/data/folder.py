@@ -1,9 +1,10 @@
-"""A folder of one's own pictures: one folder a class, or pictures with a CSV that says each one's label and split."""
+"""A folder of the user's pictures: one folder per class, or a CSV with the label and split of each picture."""
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from nogs.data.archives import IMAGE_SUFFIXES, OTHER_SUFFIXES, Entry, hidden, is_run, walk
+from nogs.data.archives import IMAGE_SUFFIXES, OTHER_SUFFIXES, Entry, check_pictures, hidden, is_run, walk
 from nogs.data.catalogue import Catalogue
 from nogs.data.config import DataConfig
 from nogs.data.images import Preparation, open_picture
@@ -23,9 +24,9 @@ from nogs.runtime.files import read_text
 __all__ = ["LEAST", "Survey", "catalogue", "survey"]
 
 _LONGEST = 255
-"""Characters of a label, as of a folder's name."""
+"""Largest number of characters of a label, the usual limit of a folder's name."""
 LEAST = 40
-"""Pictures below which there is nothing to learn from, split in five as they must be."""
+"""Fewest pictures to train with, since they are divided among five splits."""
 
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
     ("validation", "val", "valid", "dev"), "validation"
@@ -34,7 +35,7 @@ _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "te
 
 @dataclass(frozen=True)
 class Survey:
-    """What a folder of pictures looks like: its labels, and the headers of some of its files."""
+    """Summary of a folder of pictures: its labels, and the headers of some of its files."""
 
     images: int
     classes: Mapping[str, int]  # pictures of each
@@ -53,7 +54,7 @@ class Survey:
 
 
 def survey(config: DataConfig, *, data: Path, most: int = 256) -> Survey:
-    """Look at the names of all pictures in `data` and at the headers of at most `most`, spread evenly over them."""
+    """Read the names of all pictures in `data` and the headers of at most `most`, spread evenly over them."""
     found = catalogue(config, data=data, least=LEAST)
     chosen = np.unique(np.linspace(0, len(found.entries) - 1, most).astype(int))
     sizes = []
@@ -61,12 +62,14 @@ def survey(config: DataConfig, *, data: Path, most: int = 256) -> Survey:
         try:
             with open_picture(found.entries[place].read()) as picture:
                 sizes.append(picture.size)
-        except Exception:  # Pillow's readers raise many kinds on damaged files, which are named when they are decoded
+        except (
+            Exception
+        ):  # Pillow raises many types of errors on damaged files, which are reported when they are decoded
             continue
     if not sizes:
         raise InputError(
             f"None of the {len(chosen)} pictures looked at in {data} can be read, such as "
-            f"{found.entries[0].shown}; check --data."
+            f"{found.entries[0].shown}; give pictures that open in other programs."
         )
     counts = np.bincount(found.labels, minlength=len(found.space.names))
     return Survey(
@@ -80,10 +83,11 @@ def survey(config: DataConfig, *, data: Path, most: int = 256) -> Survey:
 
 def catalogue(config: DataConfig, *, data: Path, least: int = 1) -> Catalogue:
     """Pictures, labels and splits; an image's id is its path relative to `data`. Fewer than `least` are refused."""
+    check_pictures(data)
     found = {entry.name: entry for entry in walk(data, suffixes=IMAGE_SUFFIXES + OTHER_SUFFIXES)}
     entries = {name: entry for name, entry in found.items() if name.lower().endswith(IMAGE_SUFFIXES)}
     if not entries:
-        raise InputError(f"There is no picture in {data} ({', '.join(IMAGE_SUFFIXES)}); check --data.")
+        raise InputError(f"There is no picture in {data} ({', '.join(IMAGE_SUFFIXES)}); give a folder that has some.")
     notes = _other_endings(found.keys() - entries.keys())
     if config.labels is None:
         label, given = _class_folders(data, entries)
@@ -97,11 +101,13 @@ def catalogue(config: DataConfig, *, data: Path, least: int = 1) -> Catalogue:
     ids = tuple(sorted(label, key=_natural))
     names = tuple(sorted(set(label.values()), key=_natural))
     if len(names) < 2:
-        raise InputError(f"The pictures in {data} have only one class, {names[0]!r}; a task needs at least 2.")
+        inside = _nested(data, entries) if config.labels is None else None
+        meant = f"its classes seem to be in {inside}; give that folder." if inside else "a task needs at least 2."
+        raise InputError(f"The pictures in {data} have only one class, {names[0]!r}; {meant}")
     if len(ids) < least:
         raise InputError(
-            f"There are {len(ids)} pictures in {len(names)} classes, too few to train, to choose and to test on; give "
-            f"at least {least}."
+            f"There are {len(ids)} pictures in {len(names)} classes, too few to train, validate and test; give at "
+            f"least {least}."
         )
     number = {name: n for n, name in enumerate(names)}
     splits, said = stratified_splits(
@@ -133,7 +139,7 @@ def catalogue(config: DataConfig, *, data: Path, least: int = 1) -> Catalogue:
 
 
 def _other_endings(names: Iterable[str]) -> tuple[str, ...]:
-    """A note on the pictures that are left out for their ending."""
+    """A note on the pictures that are left out because of their suffix."""
     kinds = Counter(PurePosixPath(name).suffix.lower() for name in names)
     counts = [f"{number} {kind} {'file' if number == 1 else 'files'}" for kind, number in sorted(kinds.items())]
     return (f"Left out {', '.join(counts)}: only {', '.join(IMAGE_SUFFIXES)} are read.",) if counts else ()
@@ -144,7 +150,7 @@ def _class_folders(data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, 
     tops = _folders(data)
     if not tops:
         raise InputError(
-            f"{data} has pictures but no class folders; make one folder a class, or name a CSV of labels "
+            f"{data} has pictures but no class folders; make one folder per class, or name a CSV of labels "
             "with --data.labels."
         )
     in_splits = all(top.name.lower() in _SPLITS for top in tops)
@@ -154,7 +160,7 @@ def _class_folders(data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, 
     for id in entries:
         parts = PurePosixPath(id).parts
         if len(parts) < depth + 2:
-            raise InputError(f"{data / id} lies beside the class folders, not in one; move it into a class or away.")
+            raise InputError(f"{data / id} is beside the class folders, not in one; move it into a class or away.")
         label[id] = parts[depth]
         if in_splits:
             given[id] = _SPLITS[parts[0].lower()]
@@ -165,8 +171,15 @@ def _class_folders(data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, 
     return label, given
 
 
+def _nested(data: Path, ids: Iterable[str]) -> Path | None:
+    """The folder further down that holds a class folder for every picture, if there is one."""
+    folders = {os.path.dirname(id) for id in ids}
+    shared = os.path.commonpath(folders)
+    return data / shared if shared and shared not in folders else None
+
+
 def _folders(path: Path) -> list[Path]:
-    """The folders in a folder, but not those of runs, nor one that holds nothing else."""
+    """The folders in a folder, without runs and without folders that hold only runs."""
     inside = [child for child in path.iterdir() if child.is_dir() and not hidden(child.name) and not is_run(child)]
     return sorted(child for child in inside if not any(child.iterdir()) or not all(map(is_run, child.iterdir())))
 
@@ -178,7 +191,7 @@ def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[
     try:
         columns, rows = reader.fieldnames or [], [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise InputError(f"Line {reader.line_num + 1} of {path} can't be read ({error}); mend it.") from error
+        raise InputError(f"Line {reader.line_num + 1} of {path} can't be read ({error}); correct it.") from error
     has_split = config.split_column in columns
     wanted = [config.image_column, config.label_column]
     if config.split_column != DataConfig.model_fields["split_column"].default:
@@ -201,7 +214,7 @@ def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[
         if len(name) > _LONGEST:
             raise InputError(f"{where} has a label of {len(name):,} characters; use at most {_LONGEST}.")
         if id in label:
-            raise InputError(f"{where} names the image {id!r} a second time; keep one line an image.")
+            raise InputError(f"{where} names the image {id!r} a second time; keep one line per image.")
         if id not in entries:
             unknown.append(id)
         label[id] = name
@@ -217,12 +230,12 @@ def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[
             "relative to that folder."
         )
     if not label:
-        raise InputError(f"{path} lists no image; give it one line an image.")
+        raise InputError(f"{path} lists no image; give it one line per image.")
     return label, given
 
 
 def _natural(text: str) -> tuple[int, int, str, str]:
-    """Numbers in their own order, of any length, before other names."""
+    """Sort key: numbers of any length in numeric order, before other names."""
     if not (text.isascii() and text.isdecimal()):
         return 1, 0, text, text
     digits = text.lstrip("0")

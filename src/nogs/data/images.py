@@ -1,4 +1,4 @@
-"""Pictures to pixels: one picture decoded, converted, cropped and resized; and a worker that does many of them.
+"""Decode, convert, crop and resize a picture, or many of them in a worker.
 
 Nothing here imports torch, so that a decoding process starts in a fraction of a second.
 """
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 VERSION = 1
-"""Raised whenever the same file would give other pixels: older caches are then not used."""
+"""Increased whenever the same file would give other pixels: older caches are then not used."""
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
-"""Kinds of files that are decoded, whatever their ending says. Pillow would hand others, such as EPS, to programs that
-run what is in them."""
+"""File formats that are decoded, whatever the suffix. Pillow would pass others, such as EPS, to programs that execute
+their content."""
 
 _UPRIGHT = {  # by EXIF's orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -55,11 +55,11 @@ class Preparation:
 
     size: int
     fit: Fit = "stretch"
-    upright: bool = False  # turn a photograph the way its camera says (not where annotations count raw pixels)
+    upright: bool = False  # rotate by the EXIF orientation (not where annotations refer to raw pixels)
 
 
 class Decoded(NamedTuple):
-    """Pixels of one picture, the (width, height) that it came with, and what had to be converted."""
+    """Pixels of one picture, its original (width, height), and the conversions that were needed."""
 
     pixels: npt.NDArray[np.uint8]  # H W 3
     size: tuple[int, int]
@@ -67,7 +67,7 @@ class Decoded(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Work for one call of `decode_chunk`: pictures, and the byte of the output file where the first one goes."""
+    """Work for one call of `decode_chunk`: pictures, and the offset of the first one in the output file."""
 
     entries: Sequence[Entry]
     boxes: Sequence[Sequence[float]] | None
@@ -83,14 +83,14 @@ def box_square(box: Sequence[float], width: int, height: int) -> tuple[int, int,
 
 
 def open_picture(data: bytes) -> Image.Image:
-    """A picture file, its header read; raises where it is none."""
+    """Open a picture file and read its header; raises if it is not a picture."""
     return Image.open(io.BytesIO(data), formats=_FORMATS)
 
 
 def decode(data: bytes, how: Preparation, box: Sequence[float] | None = None) -> Decoded:
-    """Pixels of a picture file, cropped to `box_square` if there is a box; raises where it can't be read."""
+    """Pixels of a picture file, cropped to `box_square` if there is a box; raises if it can't be read."""
     with warnings.catch_warnings(), open_picture(data) as opened:
-        warnings.simplefilter("ignore")  # odd metadata is not the user's concern as long as the pixels are whole
+        warnings.simplefilter("ignore")  # odd metadata does not matter as long as the pixels are intact
         opened.load()
         return fitted(opened, how, box)
 
@@ -123,27 +123,27 @@ def fitted(opened: Image.Image, how: Preparation, box: Sequence[float] | None = 
 
 
 def decode_chunk(chunk: Chunk, shared: tuple[str, Preparation]) -> tuple[list[tuple[int, int]], list[str], list[str]]:
-    """Decode pictures straight into their place of the file `shared[0]`.
+    """Decode pictures directly into their place in the file `shared[0]`.
 
-    Returns, for each, its size; what is wrong with it ("" if nothing); and what was converted ("" if nothing).
+    Returns for each picture its size, its problem ("" if none) and its conversions ("" if none).
     """
     path, how = shared
-    # glibc gives each picture's buffers back to the system and faults them in again for the next; once a larger block
-    # was freed it keeps them, which halves the time
+    # glibc returns each picture's buffers to the system and faults them in again for the next; after a larger block was
+    # freed it keeps them, which halves the time
     bytes(2**24)
     sizes, problems, conversions = [], [], []
     with open(path, "r+b") as file:
         for n, entry in enumerate(chunk.entries):
             try:
                 picture = decode(entry.read(), how, None if chunk.boxes is None else chunk.boxes[n])
-            except Exception as error:  # Pillow's readers raise many kinds on damaged files; all mean: not this picture
+            except Exception as error:  # Pillow raises many types of errors on damaged files
                 picture = Decoded(np.zeros((how.size, how.size, 3), np.uint8), (0, 0), ())
                 problems.append(reason(error))
             else:
                 problems.append("")
             sizes.append(picture.size)
             conversions.append("; ".join(picture.conversions))
-            # one write a picture, straight from Pillow's bytes: a buffer for all of them would cost another copy
+            # one write per picture, directly from Pillow's bytes: a buffer for all of them would cost another copy
             file.seek(chunk.offset + n * how.size * how.size * 3)
             file.write(picture.pixels.data)
     return sizes, problems, conversions

@@ -1,4 +1,4 @@
-"""What is in a task: its numbers as plain values (`describe`), and a sheet of its images with glimpses drawn."""
+"""Inspect a task: its statistics as plain values (`describe`), and a sheet of its images with glimpses drawn."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["contact_sheet", "describe"]
 
-# Okabe and Ito's palette: told apart by colour-blind readers too
+# Okabe and Ito's palette, which colour-blind readers can distinguish
 _BLUE, _ORANGE, _GREEN, _GREY = "#56B4E9", "#E69F00", "#009E73", "#555555"
 
 
 def describe(task: Task) -> dict[str, Any]:
-    """Counts, label balance, split sizes and what loading had to say, ready for JSON.
+    """Counts, label balance, split sizes and notes from loading, ready for JSON.
 
     The balance is the number of images of each class, or with each attribute, over all images and over the training
-    split. Splits are given by size: their ids are the business of `nogs data prepare`.
+    split. Splits are given by size; `nogs data prepare` writes their ids.
     """
     train = task.rows("train")
     rows, columns = task.grid.shape
@@ -58,7 +58,7 @@ def describe(task: Task) -> dict[str, Any]:
 
 
 def contact_sheet(task: Task, *, seed: int = 0, count: int = 25, glimpses: int = 5) -> Figure:
-    """Random training images with their labels, and one of them large: its grid of locations and example glimpses."""
+    """Random training images with their labels; one is enlarged, with its grid of locations and example glimpses."""
     from nogs.runtime.figures import Figure
 
     rng = numpy_stream(seed, "contact sheet")
@@ -126,7 +126,7 @@ def _headline(task: Task) -> str:
 
 
 def _caption(task: Task, row: int) -> str:
-    """The class; or the attribute that fewest training images have, and how many more there are."""
+    """The class; or the image's rarest attribute and how many more it has."""
     if task.space.kind == "categorical":
         return _short(task.space.names[int(task.labels[row])])
     share = np.asarray(task.labels)[task.rows("train")].mean(0)
@@ -177,7 +177,7 @@ def _draw_glimpses(axes: Axes, task: Task, pixels: torch.Tensor) -> None:
 
 
 def _example_locations(task: Task, row: int, number: int, rng: np.random.Generator) -> torch.Tensor:
-    """Locations worth a look: on visible parts, else inside the box, else around the middle; far from each other."""
+    """Example locations far from each other: on visible parts, else inside the box, else around the middle."""
     grid = task.grid
     half = (grid.glimpse - 1) / 2
     if task.parts is not None and task.parts.visible[row].any():

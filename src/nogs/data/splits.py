@@ -1,4 +1,4 @@
-"""Which image is for what: the splits of each kind of data, and `splits.json`, their explicit lists of ids in a run."""
+"""The splits of each kind of data, and `splits.json`, their explicit lists of ids in a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE = "splits.json"
 
 
 def celeba_hq_splits(ids: Sequence[str], *, annotated: int) -> tuple[Splits, tuple[str, ...]]:
-    """The release's ranges of the index; with fewer than 30,000 images the same shares of them, and a note."""
+    """The release's index ranges; with fewer than 30,000 images the same shares of them, and a note."""
     number = len(ids)
     if number < 4:
         raise InputError(f"CelebA-HQ has only {number} images here; its splits need at least 4.")
@@ -54,7 +54,7 @@ def celeba_hq_splits(ids: Sequence[str], *, annotated: int) -> tuple[Splits, tup
 def cub_splits(
     train: Sequence[str], test: Sequence[str], *, annotated: int, seed: int
 ) -> tuple[Splits, tuple[str, ...]]:
-    """The release's annotated images; validation and the posterior's are drawn from the other training images."""
+    """The release's annotated images; validation and posterior images are drawn from the other training images."""
     number = len(train)
     whole = number == CUB_TRAINING
     chosen = annotated if whole else max(round(annotated * number / CUB_TRAINING), min(annotated, 1))
@@ -90,9 +90,9 @@ def stratified_splits(
     annotated: int,
     seed: int,
 ) -> tuple[Splits, tuple[str, ...]]:
-    """Each split has each class in its share. `given` maps ids to splits that the user set.
+    """Splits with the same share of each class. `given` maps ids to splits that the user set.
 
-    If the user set no image for validation (or test), it is drawn from the training images, with the seed.
+    If the user set no image for validation (or test), that split is drawn from the training images with the seed.
     """
     label = dict(zip(ids, classes))
     parts: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
@@ -125,14 +125,14 @@ def stratified_splits(
 def _draw(
     ids: Sequence[str], label: Mapping[str, str], wanted: int, seed: int, purpose: str, leave: int = 0
 ) -> list[str]:
-    """`wanted` ids, in their own order, in proportion to the classes; `leave` of each class stay behind."""
+    """`wanted` ids in their original order, drawn in proportion to the classes; `leave` of each class stay behind."""
     members: dict[str, list[str]] = {}
     for id in ids:
         members.setdefault(label[id], []).append(id)
     count = dict.fromkeys(sorted(members), 0)
     seen = drawn = 0
-    for name in (*count, *count):  # the second round asks the first classes for what the last ones could not give
-        # the running total decides: many small classes don't all round to nothing, and the next gives what one lacks
+    for name in (*count, *count):  # the second round takes from the first classes what the last ones lacked
+        # a running total: many small classes don't all round to zero, and the next class replaces what one lacks
         seen = min(seen + len(members[name]), len(ids))
         more = max(0, min(wanted * seen // len(ids) - drawn, len(members[name]) - leave - count[name]))
         count[name] += more

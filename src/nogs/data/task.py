@@ -1,4 +1,4 @@
-"""`Task`: labelled images with their label space, splits and grid: what every later stage works on."""
+"""`Task`: labelled images with their label space, splits and grid, the input of every later stage."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nogs.glimpse import Grid
 from nogs.runtime.errors import InputError
+from nogs.runtime.spelling import instead
 
 SPLITS = ("train", "validation", "test", "annotate", "posterior")
 """`train`, `validation`, `test` are disjoint. `annotate` is the part of train that gets glimpse sequences, `posterior`
@@ -24,6 +25,15 @@ class LabelSpace:
 
     kind: Literal["categorical", "bernoulli"]
     names: tuple[str, ...]
+
+    def column(self, attribute: str, *, task: str) -> int:
+        """Column of a bernoulli attribute by its name; `task` is what an error calls the task."""
+        if self.kind != "bernoulli":
+            raise InputError(f"Task {task!r} has one categorical label and no attributes; leave --attribute out.")
+        if attribute not in self.names:
+            meant = instead(attribute, self.names, otherwise=f"it has {', '.join(self.names)}.")
+            raise InputError(f"Task {task!r} has no attribute {attribute!r}; {meant}")
+        return self.names.index(attribute)
 
 
 @dataclass(frozen=True)
@@ -51,9 +61,9 @@ class Task:
     attribute_names: tuple[str, ...] = ()
     parts: Parts | None = None
     boxes: npt.NDArray[np.float32] | None = None  # N 4: row, column, height, width in pixels of the prepared image
-    notes: tuple[str, ...] = field(default=())  # what loading had to say: skipped files, converted images
+    notes: tuple[str, ...] = field(default=())  # from loading: skipped files, converted images
     skipped: tuple[str, ...] = ()  # ids of the images that are left out because they can't be read
-    title: str = ""  # what people call it: by default its name, of a folder of pictures the folder's
+    title: str = ""  # for people: by default its name; the folder's name for a folder of pictures
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", self.title or self.name)
@@ -78,7 +88,7 @@ class Task:
         return {id: n for n, id in enumerate(self.ids)}
 
     def rows(self, split: str | Iterable[str]) -> npt.NDArray[np.int64]:
-        """Rows in `images` of a split, or of some ids; an unknown id is named."""
+        """Rows in `images` of a split, or of some ids; an unknown id is refused."""
         if isinstance(split, str):
             if split not in self.splits:
                 raise InputError(f"Task {self.title!r} has no split {split!r}; it has {', '.join(self.splits)}.")
@@ -90,11 +100,7 @@ class Task:
 
     def attribute(self, name: str) -> int:
         """Column of a bernoulli attribute by its name."""
-        if self.space.kind != "bernoulli":
-            raise InputError(f"Task {self.title!r} has one categorical label and no attributes; leave --attribute out.")
-        if name not in self.space.names:
-            raise InputError(f"Task {self.title!r} has no attribute {name!r}; it has {', '.join(self.space.names)}.")
-        return self.space.names.index(name)
+        return self.space.column(name, task=self.title)
 
     def _check_labels(self) -> None:
         names = len(self.space.names)
@@ -115,10 +121,10 @@ class Task:
         overlaps(self.splits, ("train", "validation", "test"), task=self.name)
         overlaps(self.splits, ("annotate", "posterior"), task=self.name)
         for part in ("annotate", "posterior"):
-            strangers = set(self.splits.get(part, ())) - set(self.splits["train"])
-            if strangers:
+            outside = set(self.splits.get(part, ())) - set(self.splits["train"])
+            if outside:
                 raise InputError(
-                    f"Image {min(strangers)!r} of split {part!r} is not in the training split of task {self.title!r}."
+                    f"Image {min(outside)!r} of split {part!r} is not in the training split of task {self.title!r}."
                 )
 
 

@@ -1,7 +1,7 @@
 """Datasets of other libraries as a `Task`: any torchvision dataset object, any split of `datasets`.
 
-Neither library is imported: what they hand out is taken by its shape. Every picture is decoded once, made square and
-kept in memory as uint8, so a task needs number x side x side x 3 bytes.
+Neither library is imported: their objects are recognised by their structure. Every picture is decoded once, made square
+and kept in memory as uint8, so a task needs number x side x side x 3 bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def from_torchvision(
     annotated: int = 600,
     seed: int = 0,
 ) -> Task:
-    """A task of dataset objects whose entries are (image, label): without ToTensor or with it, but not normalised.
+    """A task from dataset objects whose entries are (image, label), with or without ToTensor but not normalised.
 
     A label is a class number, or a vector of 0 and 1 for the task's attributes. Splits that are not given are drawn
     from `train`, class by class, with `seed`; `annotated` of the training images are for glimpse sequences. Names are
@@ -77,7 +77,7 @@ def from_datasets(
     annotated: int = 600,
     seed: int = 0,
 ) -> Task:
-    """A task of splits of `datasets`, or of a `DatasetDict` with the splits train, validation and test.
+    """A task from splits of `datasets`, or from a `DatasetDict` with the splits train, validation and test.
 
     `image` and `label` name the columns; several label columns of 0 and 1 are the task's attributes. The rest is as for
     `from_torchvision`.
@@ -119,7 +119,7 @@ def from_datasets(
 
 
 def _entries(dataset: Any) -> Iterator[Example]:
-    """By number: a dataset object needs no iterator of its own."""
+    """Entries by index, since a dataset object need not have an iterator."""
     for n in range(len(dataset)):
         entry = dataset[n]
         if not isinstance(entry, tuple | list) or len(entry) != 2:
@@ -140,7 +140,9 @@ def _task(
     seed: int,
 ) -> Task:
     if grid.height != grid.width:
-        raise InputError(f"The grid is for {grid.height} x {grid.width} px; pictures are made square, so must it be.")
+        raise InputError(
+            f"The grid is for {grid.height} x {grid.width} px; pictures are made square, so give a square grid."
+        )
     how = Preparation(grid.height, fit=fit, upright=True)
     known = sum(counts) if min(counts) >= 0 else None
     images: Any = [] if known is None else np.empty((known, how.size, how.size, 3), np.uint8)
@@ -184,7 +186,7 @@ def _task(
 
 
 def _picture(image: Any) -> Image.Image:
-    """A Pillow image of what a dataset hands out: one already, an array `[H, W(, C)]`, or a tensor `[C, H, W]`."""
+    """A Pillow image from a dataset's image: a Pillow image, an array `[H, W(, C)]`, or a tensor `[C, H, W]`."""
     if isinstance(image, Image.Image):
         return image
     values = np.asarray(image)
@@ -212,7 +214,9 @@ def _label(target: Any, n: int, split: str) -> int | str | tuple[int, ...]:
         raise InputError(f"The label of image {n} of the split {split!r} is {target!r}; give a class or attributes.")
     if values.ndim == 0:
         if values < 0:
-            raise InputError(f"Image {n} of the split {split!r} has the label {values}, so none; leave that split out.")
+            raise InputError(
+                f"Image {n} of the split {split!r} has the label {values}, so no label; leave that split out."
+            )
         return int(values)
     if not np.isin(values, (0, 1)).all():
         raise InputError(f"The attributes of image {n} of the split {split!r} are not all 0 or 1: {target!r}.")
@@ -220,7 +224,7 @@ def _label(target: Any, n: int, split: str) -> int | str | tuple[int, ...]:
 
 
 def _space(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[npt.NDArray[Any], LabelSpace]:
-    """Labels as a `Task` has them."""
+    """Labels as an array, and their label space, as a `Task` needs them."""
     kind = _same(labels, type)
     if kind is tuple:
         width = _same(labels, len)
@@ -244,7 +248,7 @@ def _space(labels: Sequence[Any], names: Sequence[str] | None) -> tuple[npt.NDAr
 
 
 def _same(labels: Sequence[Any], of: Callable[[Any], Any]) -> Any:
-    """What all labels share."""
+    """The value of `of` that all labels share."""
     found = {of(label) for label in labels}
     if len(found) > 1:
         raise InputError("The labels are of different kinds or lengths; give every image the same kind of label.")

@@ -1,7 +1,7 @@
-"""Near-optimal glimpse sequences (section 4, Eqs. 3-6, algorithm 1): where to look next, so that least is left unknown.
+"""Near-optimal glimpse sequences (section 4, Eqs. 3-6, algorithm 1): each location minimises the expected entropy.
 
 In: a `Posterior` and a `Completion`. Out: `EPEMap`, the expected posterior entropy of every location; a `Choice` by one
-of several searches; and `Sequences`, T choices for each image of a task, made by many workers and kept in a folder.
+of several searches; `Sequences`, T choices for each image of a task, computed by many workers and kept in a folder.
 """
 
 from nogs.runtime.lazy import imported
@@ -15,4 +15,4 @@ _HOMES = {
     "read_maps": "nogs.design.blocks",
 }
 __all__ = [*_HOMES]
-__getattr__ = imported(__name__, _HOMES)  # a recipe needs the fields alone
+__getattr__, __dir__ = imported(__name__, _HOMES)  # a recipe needs only the fields

@@ -1,7 +1,7 @@
 """Annotation: glimpse sequences for many images, in blocks, by any number of workers, resumable at any moment.
 
-A block of images is one piece of work, fixed by the list of images and the recipe alone; its result is a file of its
-own in `blocks/`. When all are there they are joined in order, so the outcome has the same bytes whoever did what, when.
+A block of images is one piece of work, fixed by the list of images and the recipe alone. Its result is a file in
+`blocks/`. Finished blocks are joined in order, so the outcome has the same bytes for any workers and any schedule.
 """
 
 from __future__ import annotations
@@ -76,20 +76,20 @@ def annotate(
     device: str = "cpu",
     check: bool = False,
 ) -> Sequences | None:
-    """Sequences of T = `glimpses` locations for the images `ids`, written to `folder`; what is there is not redone.
+    """Sequences of T = `glimpses` locations for the images `ids`, written to `folder`; finished blocks are not redone.
 
-    `inputs` are fingerprints of whatever `open_tools` opens, and `device` is the kind of device that it opens it on:
-    with the recipe's fields and the images they fix the result, and work under other ones is refused a folder that
-    holds this; with `check`, that is all that is looked at. The first location is computed once for a task, and kept in
-    `first.safetensors` beside the attributes' folders.
+    `inputs` are fingerprints of what `open_tools` opens, and `device` is the kind of device that it opens it on. With
+    the recipe's fields and the images they determine the result. A folder that was begun with other ones is refused;
+    `check` does no more than this. The first location is computed once for a task, and kept in `first.safetensors`
+    beside the attributes' folders.
     """
     ids = tuple(ids)
     if not ids or len(set(ids)) < len(ids):
-        raise InputError(f"There must be images to annotate, each once, but there are {len(ids)} of {len(set(ids))}.")
+        raise InputError(f"Give images to annotate, each once, not {len(ids)} ids of {len(set(ids))} images.")
     column = None if attribute is None else task.attribute(attribute)
     made_from = fingerprint("tools", task.fingerprint, inputs, config, seed, device)
-    told = {"completion": "completion", "bank": "digest of the bank", "posterior_digest": "digest of the posterior"}
-    made = {told[name]: value for name, value in (provenance or {}).items() if name in told}
+    titles = {"completion": "completion", "bank": "digest of the bank", "posterior_digest": "digest of the posterior"}
+    made = {titles[name]: value for name, value in (provenance or {}).items() if name in titles}
     chosen = {"images": len(ids), "digest of their ids": fingerprint(ids), "device": device}
     stage = Stage(
         folder,
@@ -143,7 +143,7 @@ def annotate(
 
 
 def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
-    """The work on one block, in whatever process: plain numbers, and arrays of maps if they are kept."""
+    """The result of one block, in any process: plain numbers, and arrays of maps if they are kept."""
     tools = opened(job.made_from, job.open_tools)
     with one_thread(tools.device.type):
         found = annotate_images(
@@ -163,7 +163,7 @@ def annotate_block(block: Block, job: Job, *, advance: Callable[[int], object] |
 
 
 def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: Executor) -> None:
-    """Do the blocks that are missing, and write each as it comes."""
+    """Compute the missing blocks, and write each when it is done."""
     every = blocks(ids, job.config.images)
     missing = [block for block in every if not (folder / f"{block.number:05}.json").exists()]
     if not missing:
@@ -172,26 +172,26 @@ def _work(task: Task, ids: Sequence[str], job: Job, folder: Path, *, executor: E
     if here:
         executor = LocalExecutor()  # one block needs no other process
     else:
-        close_tools()  # the first step's: the memory is for the workers now
+        close_tools()  # those of the first step, whose memory the workers need
     items = (Block(b.number, b.ids, np.array(task.images[task.rows(b.ids)])) for b in missing)
     done = len(ids) - sum(len(block.ids) for block in missing)
     began, evaluations = time.monotonic(), 0
     with progress.track("annotating", total=len(ids), unit="images", start=done) as bar:
 
-        def tell(more: int, images: int = 0) -> None:
+        def report(more: int, images: int = 0) -> None:
             nonlocal evaluations
             evaluations += more
             rate = f"{evaluations / max(time.monotonic() - began, 1e-9):,.0f}"
             bar.advance(images, **{"evaluations/s": rate})
 
-        work = partial(annotate_block, advance=tell) if here else annotate_block
+        work = partial(annotate_block, advance=report) if here else annotate_block
         for index, found in executor.map(work, items, shared=job):
             block, maps = missing[index], found.pop("maps")
             if maps is not None:
                 estimate, error = (torch.from_numpy(maps[:, :, part]) for part in (0, 1))
                 save_maps(folder / f"{block.number:05}.safetensors", estimate=estimate, error=error)
             write_block(folder, block, found)
-            tell(0 if here else found["evaluations"], len(block.ids))
+            report(0 if here else found["evaluations"], len(block.ids))
 
 
 def _joined(
@@ -222,7 +222,7 @@ def _joined(
 
 
 def _summary(found: list[dict[str, Any]], first: First) -> dict[str, Any]:
-    """What was spent and how sure the steps are, for `done.json`."""
+    """Evaluations spent, and the confidence of the steps, for `done.json`."""
     sure, effective = (np.concatenate([np.array(part[name]) for part in found]) for name in ("sure", "effective"))
     return {
         "images": len(sure),

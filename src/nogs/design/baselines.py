@@ -1,5 +1,5 @@
-"""Plain ways to look at an image, against which sequences are judged: at random, from the centre, the salient first,
-or along a sequence that was made for another image."""
+"""Baselines for sequences: random locations, from the centre outwards, the most salient first, or the sequence of
+another image."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["any_of", "apart", "centre_out", "others", "random_locations", "salie
 
 
 def random_locations(grid: Grid, ids: Sequence[str], *, glimpses: int, draws: int, seed: int) -> Int64[Tensor, "R n T"]:
-    """R times T independent locations for each image, uniform on the grid, by the image's id."""
+    """R times T independent locations for each image, uniform on the grid, keyed by the image's id."""
     counter = torch.arange(draws * glimpses)
     each = [uniform(key(seed, "design/random locations", id), counter) for id in ids]
     return (torch.stack(each) * len(grid)).long().reshape(len(ids), draws, glimpses).transpose(0, 1)
 
 
 def any_of(number: int, ids: Sequence[str], *, draws: int, seed: int) -> Int64[Tensor, "R n"]:
-    """R times one of so many sequences for each image, by the image's id."""
+    """R times one of so many sequences for each image, keyed by the image's id."""
     each = [uniform(key(seed, "design/drawn sequences", id), torch.arange(draws)) for id in ids]
     return (torch.stack(each, 1) * number).long()
 
@@ -40,12 +40,12 @@ def centre_out(grid: Grid, *, glimpses: int) -> Int64[Tensor, " T"]:
 
 
 def salient_first(grid: Grid, epe: Float[Tensor, " L"], *, glimpses: int) -> Int64[Tensor, " T"]:
-    """The locations of least expected posterior entropy when nothing was seen, which don't overlap."""
+    """The locations of least expected posterior entropy before any glimpse that don't overlap."""
     return apart(grid, epe, glimpses=glimpses)
 
 
 def apart(grid: Grid, cost: Float[Tensor, " L"], *, glimpses: int) -> Int64[Tensor, " T"]:
-    """The cheapest location, then the cheapest that overlaps none before it, ...; when all overlap, any may be next."""
+    """The cheapest location, then the cheapest that overlaps none before it, ...; if all overlap, the rest by cost."""
     free, clear, order = torch.ones(len(grid), dtype=torch.bool), [], cost.cpu().argsort(stable=True)
     for index in order.tolist():
         if free[index]:

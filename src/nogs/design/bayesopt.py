@@ -1,7 +1,7 @@
-"""`bayesopt`: a Gaussian process over the map says where to try next (the paper's suggestion); BoTorch does it.
+"""`bayesopt`: Bayesian optimisation with a Gaussian process over the map (the paper's suggestion), by BoTorch.
 
-It needs the extra `bayesopt` (pip install "nogs[bayesopt]"). Worth it where an evaluation is dear; with a fast
-posterior the process itself costs more than what it saves.
+It needs the extra `bayesopt` (pip install "nogs[bayesopt]"). It pays where an evaluation is expensive. With a fast
+posterior the process itself costs more than it saves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["BayesOpt"]
 
 
 class BayesOpt:
-    """Tries `start` locations that are spread evenly, then the one of largest expected improvement, until `budget`."""
+    """Tries `start` evenly spread locations, then the one of largest expected improvement, up to `budget` in all."""
 
     def __init__(self, *, start: int = 24, budget: int = 64) -> None:
         self.start, self.budget = start, budget
@@ -68,7 +68,7 @@ def _botorch() -> Any:
     """Log expected improvement of open locations, from the coordinates, means and errors of tried ones."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what these packages think of each other is not the user's affair
+            warnings.simplefilter("ignore")  # these packages' warnings about each other don't concern the user
             from botorch.acquisition.analytic import LogExpectedImprovement
             from botorch.exceptions.errors import ModelFittingError
             from botorch.fit import fit_gpytorch_mll
@@ -79,15 +79,15 @@ def _botorch() -> Any:
         raise InputError('The search bayesopt needs BoTorch; install it with pip install "nogs[bayesopt]".') from None
 
     def improvement(known: Tensor, mean: Tensor, error: Tensor, candidates: Tensor) -> Tensor:
-        if float(mean.max() - mean.min()) <= TIE:  # a flat map says nothing about where to go on
+        if float(mean.max() - mean.min()) <= TIE:  # a flat map gives no direction
             return torch.zeros(len(candidates))
-        # all locations are tried on the same completions, so that most of the error is common to them; but some of it
-        # is not, and a process that goes through every value follows that
+        # all locations are tried on the same completions, so most of the error is common to them; a process that goes
+        # through every value would fit the rest
         noise = error.square().clamp_min(1e-8)[:, None]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             process = SingleTaskGP(known, -mean[:, None], noise, outcome_transform=Standardize(m=1))
-            with contextlib.suppress(ModelFittingError):  # then the prior's length scales have to do
+            with contextlib.suppress(ModelFittingError):  # then the prior's length scales are used
                 fit_gpytorch_mll(ExactMarginalLogLikelihood(process.likelihood, process))
             process.eval()
             gain: Tensor = LogExpectedImprovement(process, best_f=(-mean).max())(candidates[:, None])

@@ -1,4 +1,4 @@
-"""The files of an annotation: its blocks while it lasts, the first step, and the maps; each is checked on reading."""
+"""The files of an annotation: its blocks while it runs, the first step, and the maps; each is checked on reading."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = [
 
 FIRST, MAPS = "first.safetensors", "maps.safetensors"
 NUMBERS = ("entropy", "epe", "error", "sure", "effective")
-"""What a block tells about each step besides its location."""
+"""The numbers that a block holds for each step besides its location."""
 FIRST_FORMAT, _MAPS_FORMAT = "nogs first step 1", "nogs maps 1"
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some images of an annotation; their pixels travel with them."""
+    """Some images of an annotation, with their pixels."""
 
     number: int
     ids: tuple[str, ...]
@@ -116,7 +116,7 @@ def save_first(path: Path, first: First, *, made_from: str) -> None:
 
 
 def read_first(path: Path, *, made_from: str | None = None) -> First | None:
-    """What `save_first` wrote; None if its fingerprint is another than the given one."""
+    """What `save_first` wrote; None if its fingerprint is not the given one."""
     tensors, said = load_tensors(path)
     with described(path, "the first step of an annotation"):
         if said.get("format") != FIRST_FORMAT:
@@ -132,8 +132,12 @@ def read_first(path: Path, *, made_from: str | None = None) -> First | None:
     return First(location, found, header.evaluations) if made_from in (None, header.fingerprint) else None
 
 
-def first_map(path: Path, column: int | None) -> Float[Tensor, " L"]:
-    """The map of the first step for the label, or for the attribute in that column."""
+def first_map(folder: Path, column: int | None) -> Float[Tensor, " L"] | None:
+    """The map of the first step for the label, or for the attribute in that column, of the annotation that made the
+    sequences in a folder; None if it left no such map."""
+    path = next((path for path in (folder / FIRST, folder.parent / FIRST) if path.is_file()), None)
+    if path is None:
+        return None
     first = read_first(path)
     assert first is not None
     if (row := column or 0) >= len(first.map.estimate):

@@ -19,7 +19,7 @@ __all__ = ["CoarseToFine"]
 class CoarseToFine:
     """Tries every `stride`-th row and column; then neighbours of the `basins` best locations, at half the stride, ...
 
-    At stride 1 it goes on until each best location's neighbours have all been tried: the result is a local minimum.
+    At stride 1 it continues until all neighbours of each best location have been tried: the result is a local minimum.
     """
 
     def __init__(self, *, stride: int = 4, basins: int = 4) -> None:

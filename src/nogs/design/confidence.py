@@ -1,7 +1,7 @@
-"""Is the posterior surer of the bank's images than of those to annotate? Then it knows them by heart, and misleads.
+"""Check whether the posterior is more confident on the bank's images than on those to annotate: a sign of overfitting.
 
-A completion is an image of the bank. Where the posterior was trained on it, little seems to be left unknown wherever
-one looks, and the location that would tell most about a new image is not found.
+A completion is an image of the bank. If the posterior was trained on it, its entropy is low after every location, and
+the search misses the location that is most informative about a new image.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from nogs.posterior.queries import fixed_pixels
 __all__ = ["MOST", "confidence", "evenly", "of_variables", "random_locations", "sentence"]
 
 MOST = 256
-"""Images that are looked at, of the bank and of those to annotate."""
+"""Largest number of images evaluated, of the bank and of those to annotate."""
 
-_LOWER = 0.85  # the bank's entropy may be so many times the other; on CUB 0.89 chose as well as 0.97
+_LOWER = 0.85  # smallest tolerated ratio of the bank's entropy to the other; on CUB 0.89 chose as well as 0.97
 
 
 def confidence(tools: Tools, images: UInt8[np.ndarray, "n H W 3"], *, glimpses: int, seed: int) -> dict[str, Any]:
     """Mean entropy (nats) of each label variable after T random glimpses, of the bank's images and of `images`.
 
-    With their standard errors. The bank's images are completions of nothing. Where there are several networks, each of
-    these is asked of the one that has not seen it, and each of `images` of one as well: their mean is less sure.
+    Standard errors are given too. The bank's images are completions before any glimpse. Of several networks, the one
+    that was not trained on it evaluates each bank image. Each of `images` also gets one network, since the mean of all
+    networks is less confident.
     """
     posterior, device = tools.posterior, tools.device
     networks = members(posterior)
@@ -42,8 +43,8 @@ def confidence(tools: Tools, images: UInt8[np.ndarray, "n H W 3"], *, glimpses: 
     chosen = chosen[evenly(len(chosen), MOST).to(device)]
     fold, index, flip = (part[0, chosen] for part in (found.folds(len(networks)), found.index, found.flipped))
     where = random_locations(posterior, glimpses=glimpses, seed=seed, device=device)
-    banks = _asked(networks, fold, found.pool, where[: len(chosen)], index, flip)
-    others = _asked(
+    banks = _entropies(networks, fold, found.pool, where[: len(chosen)], index, flip)
+    others = _entropies(
         networks, rows % len(networks), own, where[: len(own)], rows, torch.zeros_like(rows, dtype=torch.bool)
     )
     return {
@@ -56,7 +57,7 @@ def confidence(tools: Tools, images: UInt8[np.ndarray, "n H W 3"], *, glimpses: 
 def random_locations(
     posterior: Posterior, *, glimpses: int, seed: int, device: torch.device
 ) -> Int64[Tensor, "MOST T 2"]:
-    """T random locations of the grid for each image that is looked at."""
+    """T random locations of the grid for each image that is evaluated."""
     return fixed_pixels(
         MOST,
         glimpses=glimpses,
@@ -69,20 +70,20 @@ def random_locations(
 
 
 def evenly(number: int, most: int) -> Int64[Tensor, " n"]:
-    """All of `number` indices, or `most` of them at equal distances: they may be sorted by class."""
+    """All of `number` indices, or `most` of them at equal distances, since they may be sorted by class."""
     return torch.linspace(0, number - 1, min(number, most), dtype=torch.float64).round().long()
 
 
 def of_variables(found: Mapping[str, Any], variables: Sequence[int]) -> dict[str, float]:
     """The numbers of one objective: sums over its label variables, and the error of the difference."""
     means = {name: round(sum(found[name]["mean"][v] for v in variables), 6) for name in ("bank", "images")}
-    # of a sum only a bound is known: errors that all go the same way
+    # for a sum only a bound is known: errors of the same sign
     errors = [sum(found[name]["error"][v] for v in variables) for name in ("bank", "images")]
     return {**means, "error_of_difference": round(math.hypot(*errors), 6)}
 
 
 def sentence(found: Mapping[str, Any], *, generator: str) -> str:
-    """What `done.json` says about this, in words; where the posterior is too sure of the bank's images, what to do."""
+    """The numbers of `done.json` as a sentence; where the posterior overfits the bank's images, with a remedy."""
     bank, images, error = (found[name] for name in ("bank", "images", "error_of_difference"))
     out = (
         f"mean entropy after {found['glimpses']} random glimpses (nats): {bank:.3f} on images of the bank, "
@@ -92,16 +93,16 @@ def sentence(found: Mapping[str, Any], *, generator: str) -> str:
         return out
     if generator == "training-images":
         return (
-            f"{out}: the posterior has learned the bank's images by heart, which misleads the search; train it with "
+            f"{out}: the posterior overfits the bank's images, which misleads the search; train it with "
             "--posterior.folds 4, or build the bank with another --bank.generator"
         )
     return f"{out}: the bank's images are easier for the posterior; consider another --bank.generator"
 
 
-def _asked(
+def _entropies(
     networks: Sequence[Posterior], fold: Tensor, images: Tensor, pixels: Tensor, index: Tensor, flip: Tensor
 ) -> Float32[Tensor, "Q V"]:
-    """Entropies of Q queries, each asked of the network that its fold names."""
+    """Entropies of Q queries, each from the network of its fold."""
     order = fold.argsort(stable=True)
     parts = []
     for number, network in enumerate(networks):
@@ -111,7 +112,7 @@ def _asked(
 
 
 def _mean(values: Tensor, weights: Tensor) -> dict[str, list[float]]:
-    """Weighted means over the rows, and their standard errors; of a single row nothing is known but the mean."""
+    """Weighted means over the rows, and their standard errors; a single row has no error."""
     numbers: Float64[np.ndarray, "n V"] = values.double().cpu().numpy()
     share = weights.double().cpu().numpy()[:, None] / float(weights.double().sum())
     mean, n = (share * numbers).sum(0), len(numbers)

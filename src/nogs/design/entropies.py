@@ -1,10 +1,9 @@
-"""Posterior entropies of algorithm 1, line 5, computed where they are asked for, in calls of one fixed shape, and kept.
+"""Posterior entropies of algorithm 1, line 5, computed on demand in calls of one fixed shape, and kept.
 
-A call is always `batch` evaluations, whatever images, completions and candidates they belong to; the last ones are
-repeated where there is nothing left to ask. So a number does not depend on how much else was asked for. Images with
-the same earlier locations share the evaluations of the completions that they have in common. The K networks of a
-cross-fitted posterior are asked in calls of their own, a K-th as large, each about completions whose source it has not
-seen.
+A call always has `batch` evaluations, whatever images, completions and candidates they belong to; the last call is
+padded with repetitions. So a number does not depend on the other requests. Images with the same earlier locations share
+the evaluations of common completions. The K networks of a cross-fitted posterior have calls of their own, a K-th as
+large. Each evaluates the completions whose source it was not trained on.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from nogs.runtime.errors import InputError
 
 __all__ = ["Entropies", "objective", "random_order"]
 
-_LISTED = 1 << 23  # evaluations that are listed at once: three numbers each
+_LISTED = 1 << 23  # evaluations that are listed at once, three numbers each
 _WRITTEN = 1 << 20  # and of these written to the table at once
 
 
@@ -45,8 +44,8 @@ def random_order(weights: Float32[Tensor, " N"], *, key: int) -> Int64[Tensor, "
 class Entropies:
     """Entropies H[g(θ | f(x_n, l_1:t))] of B images, N completions and L candidates for the next location, on demand.
 
-    `values` has NaN where nothing was asked yet; completions lie in `order`. Earlier glimpses are read from the
-    completion (Eq. 5). Each of the `objectives` is a sum of label variables' entropies; searches look at the first.
+    `values` has NaN where nothing was computed yet; completions are in `order`. Earlier glimpses are read from the
+    completion (Eq. 5). Each of the `objectives` is a sum of label variables' entropies; searches use the first.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Entropies:
         self.batch = max(1, batch // networks)
         columns = (completions.index, completions.rows, completions.flipped, completions.folds(networks))
         index, rows, flip, fold = (part.gather(1, order).flatten() for part in columns)
-        used = completions.weights.gather(1, order).flatten() > 0  # entries that are not used stand for nothing
+        used = completions.weights.gather(1, order).flatten() > 0  # other entries are no completions
         shown = torch.where(rows >= 0, rows, rows.amax() + 1 + index)
         own = torch.arange(number, device=device)
         history = _alike(pixels.flatten(1))
@@ -88,7 +87,7 @@ class Entropies:
             index=index[asked],
             flip=flip[asked],
         )
-        # the statistics are of float64, which not every device has
+        # the statistics need float64, which not every device has
         home = torch.device("cpu") if device.type == "mps" else device
         self.weights: Float64[Tensor, "B N"] = completions.weights.to(home).double().gather(1, order.to(home))
         count = (self.weights > 0).sum(1)
@@ -114,7 +113,7 @@ class Entropies:
         return len(self.objectives[objective]) * math.log(outcomes)
 
     def fill(self, wanted: Bool[Tensor, "B L"], last: int | None = None) -> None:
-        """Try the wanted candidates of each image on its first `last` completions (all), where they were not yet."""
+        """Try the wanted candidates of each image on its first `last` completions (by default all), unless known."""
         end = self._used if last is None else self._used.clamp(max=last)
         wanted = wanted.to(end.device) & (self.tried < end)
         number = torch.where(wanted, end - self.tried, 0)
@@ -135,7 +134,7 @@ class Entropies:
             yield slice(start, len(evaluations))
 
     def _ask(self, image: Int64[Tensor, " M"], completion: Int64[Tensor, " M"], where: Int64[Tensor, " M"]) -> None:
-        """Ask about M triples (image, completion, candidate), what is the same in several of them once."""
+        """Evaluate M triples (image, completion, candidate), each different query once."""
         device, length = self.candidates.device, len(self.candidates)
         query = self._query[(image * self._kept + completion).to(device)]
         pair, back = torch.unique(query * length + where.to(device), return_inverse=True)
@@ -148,14 +147,14 @@ class Entropies:
             mine = (among[query] >= 0).nonzero()[:, 0]
             self._call(answers, among[query[mine]], last[mine], mine, found)
         if found.isnan().any():
-            raise InputError("The posterior answers with NaN; its weights are ruined: train it again, or give another.")
+            raise InputError("The posterior answers with NaN: its weights are damaged; train it or give another.")
         for some in torch.arange(len(image), device=image.device).split(_WRITTEN):
             known = found[back[some.to(device)]].to(self._table.device)
             self._table[image[some], completion[some], where[some]] = known
         self.evaluations += len(pair)
 
     def _call(self, answers: Answers, query: Tensor, last: Tensor, to: Tensor, found: Tensor) -> None:
-        """Ask one network about some of its queries, `batch` at a time, and write the entropies to the rows `to` of
+        """Evaluate some queries of one network, `batch` at a time, and write the entropies to the rows `to` of
         `found`."""
         step = torch.arange(self.batch, device=last.device)
         for start in range(0, len(query), self.batch):

@@ -1,8 +1,8 @@
 """Expected posterior entropy (Eq. 6) from posterior entropies on weighted completions: estimates and their errors.
 
 Every location is tried on the same completions, so the difference of two locations is paired, and its error is far
-smaller than that of either. Where some locations were tried on some of the completions only, their estimates go by way
-of a location that was tried on all.
+smaller than that of either. A location that was tried on only some of the completions is estimated by its difference to
+one that was tried on all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIE = 1e-6
 
 @dataclass(frozen=True)
 class EPEMap:
-    """The estimate (nats), its standard error and the completions it rests on, for L locations of each of B images.
+    """The estimate (nats), its standard error and the number of completions, for L locations of each of B images.
 
     The error is that of the estimate as a sample of completions, not of the posterior or the completion method.
     Locations that were not tried have NaN and 0.
@@ -50,7 +50,7 @@ def weighted(
     """Weighted mean over N (Eq. 6; equal weights are the paper's) and its standard error.
 
     The error is that of a ratio of weighted sums, sqrt(Σ w² (x - mean)² / (1 - Σ w²)): with equal weights s / √N. A
-    completion that was drawn several times counts as one of more weight. A single one has no error to speak of: NaN.
+    completion that was drawn several times counts as one of more weight. The error of a single one is NaN.
     """
     values, w = values.double(), _normalised(weights)[..., None]
     mean = (w * values).sum(-2)
@@ -74,10 +74,9 @@ def estimate(
 ) -> tuple[Float[Tensor, "*batch L"], Float[Tensor, "*batch L"]]:
     """Estimates and errors of L locations from a table with NaN where a location was not tried.
 
-    `leader` was tried on all completions of more than no weight. Another location's estimate is the leader's mean plus
+    `leader` was tried on all completions of positive weight. Another location's estimate is the leader's mean plus
     their paired difference where both were tried, which on all completions is its own mean. `most` is the largest
-    entropy there is: where a location was tried on one completion only, the error is the largest that it can be, half
-    of `most`.
+    possible entropy. A location that was tried on one completion only has the largest possible error, half of `most`.
     """
     known, values = ~values.isnan(), values.nan_to_num().double()
     every = _normalised(weights)[..., None]
@@ -94,7 +93,7 @@ def estimate(
 
 
 def first_minimum(values: Float[Tensor, "*batch L"]) -> Int[Tensor, "*batch"]:
-    """Index of the least value; of values that are equal to `TIE`, the first. NaN and infinity don't count."""
+    """Index of the least value; of values within `TIE` of each other, the first. NaN and infinity don't count."""
     values = values.nan_to_num(nan=torch.inf)
     near = values <= values.amin(-1, keepdim=True) + TIE
     index = torch.arange(values.shape[-1], device=values.device)
@@ -107,6 +106,6 @@ def _normalised(weights: Tensor) -> Tensor:
 
 
 def _freedom(squares: Tensor) -> Tensor:
-    """1 - Σ w², with NaN where it is nothing but rounding: one completion alone."""
+    """1 - Σ w², or NaN where it is only a rounding error, as for a single completion."""
     left = 1 - squares
     return torch.where(left > 1e-12, left, torch.nan)

@@ -1,4 +1,4 @@
-"""Asking a posterior about many (query, candidate) pairs in any order, whatever it can share between them."""
+"""Evaluating a posterior on many (query, candidate) pairs in any order, with as much shared work as possible."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def looking_apart(
 ) -> list[tuple[Answers, Int64[Tensor, " Q"] | None]]:
     """As `looking_ahead`, with each query prepared by the network of a cross-fitted posterior that its `fold` names.
 
-    Beside a network's answers is the number that each query has among its own, -1 for others'; None: all are its own.
+    Each network's answers come with the number of every query among its own, -1 for others'; None: all are its own.
     """
     networks = members(posterior)
     if len(networks) == 1:

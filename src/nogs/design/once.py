@@ -1,4 +1,4 @@
-"""What an annotation computes once for a task (first step, the posterior's confidence) and opens once a process."""
+"""What an annotation computes once per task (first step, the posterior's confidence) and opens once per process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def first_of_task(
     made_from: str,
     executor: Executor | None = None,
 ) -> First:
-    """The first step, from its file if that is of the same making, else computed (here, or on a cluster) and kept."""
+    """The first step, from its file if the fingerprint agrees, else computed (here, or on a cluster) and kept."""
     if path.exists() and (found := read_first(path, made_from=made_from)) is not None:
         return found
     first: First = _once(
@@ -54,7 +54,7 @@ def confidence_of_task(
     made_from: str,
     executor: Executor,
 ) -> dict[str, Any]:
-    """How sure the posterior is of the bank's images and of those to annotate, computed once for all attributes."""
+    """The posterior's confidence on the bank's images and on those to annotate, computed once for all attributes."""
     chosen = [ids[index] for index in evenly(len(ids), MOST).tolist()]
     own = fingerprint("confidence", made_from, glimpses, chosen)
     if path.exists() and (found := read_sealed(path)).get("fingerprint") == own:
@@ -69,7 +69,7 @@ def confidence_of_task(
 def _once(
     work: Callable[..., Any], item: Any, made_from: str, open_tools: Callable[[], Tools], executor: Executor | None
 ) -> Any:
-    """Work on one item: by a cluster, else in this process, since it is not worth another one."""
+    """Process one item on a cluster, else in this process, since it does not justify another one."""
     if executor is None or isinstance(executor, LocalExecutor):
         executor = LocalExecutor()
     ((_, found),) = executor.map(_with_tools, [item], shared=(made_from, open_tools, work))
@@ -77,23 +77,23 @@ def _once(
 
 
 def _with_tools(item: Any, job: tuple[str, Callable[[], Tools], Callable[..., Any]]) -> Any:
-    """Work on one item, in whatever process."""
+    """Process one item, in any process."""
     made_from, open_tools, work = job
     tools = opened(made_from, open_tools)
     with one_thread(tools.device.type):
         return work(tools, item)
 
 
-_held: list[tuple[str, Callable[[], Tools], Tools]] = []  # at most one: what this process works with
+_held: list[tuple[str, Callable[[], Tools], Tools]] = []  # at most one: the tools of this process
 
 
 def close_tools() -> None:
-    """Let go of posterior and bank, which stay open for the next annotation with the same ones."""
+    """Release posterior and bank, which otherwise stay open for the next annotation with the same ones."""
     _held.clear()
 
 
 def opened(made_from: str, open_tools: Callable[[], Tools]) -> Tools:
-    """What this process works with, opened once for all its blocks."""
+    """The tools of this process, opened once for all its blocks."""
     if not _held or _held[0][:2] != (made_from, open_tools):
         close_tools()
         _held.append((made_from, open_tools, open_tools()))

@@ -1,9 +1,9 @@
-"""`race`: locations run against each other on the same completions, and those that can't win any more drop out.
+"""`race`: locations are compared on the same completions, and those that can no longer win are dropped.
 
-After m of N completions, the difference of a location's mean over all N to the leader's is known up to the completions
-not seen yet: their mean is predicted by the seen ones', with the error of a sample without replacement. A location
-stays while it may still be better than the leader by more than the tolerance. After the last completion nothing is left
-to chance, so a race that nobody leaves early is the grid.
+After m of N completions, the difference of a location's mean over all N to the leader's is known except for the unseen
+completions. Their mean is predicted by that of the seen ones, with the error of a sample without replacement. A
+location stays while it may still be better than the leader by more than the tolerance. After the last completion
+nothing is uncertain, so a race that drops no location early is the grid search.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from nogs.design.search import Choice, conclude, every, means, neighbours
 
 __all__ = ["Race", "drawn_through", "student_quantile"]
 
-_NEIGHBOURS = 3  # as a corner has: so many must be known to say what a map is like
-_NUGGET = 1e-3  # keeps the equations of a drawn map well posed
-_BORROWED = 8.0  # degrees of freedom of a location's variance that it has from the others
+_NEIGHBOURS = 3  # a corner has as many: with fewer values known, a map's shape is not estimated
+_NUGGET = 1e-3  # keeps the equations of an interpolated map well conditioned
+_BORROWED = 8.0  # degrees of freedom that a location's variance takes from the others
 
 
 class Race:
     """Successive elimination by paired differences to the leader.
 
-    For each location that is better than the leader by more than `tolerance` (on all completions), the chance of being
-    dropped is at most 1 - `confidence`, shared evenly among the rounds: Student's quantile of normal theory. Rounds see
-    `first` completions, and then each `growth` times as many as the one before.
+    A location that is better than the leader by more than `tolerance` (on all completions) is dropped with probability
+    at most 1 - `confidence`. The rounds share this evenly, by Student's quantile under normality. The first round sees
+    `first` completions, and each later one `growth` times as many as the one before.
 
-    With a `stride` above 1, a race is run first among every so many-th row and column, then among the neighbours of
-    those left at half the stride, down to 1. There a location stands for what lies between it and its neighbours, which
-    may be lower by as much as `slack` times its largest difference to one of them. With `refine`, the second race is at
-    once at stride 1, among this share of the grid: where the map, drawn through the differences that the first race
-    found (`drawn_through`), is lowest. `slack` is then of no use.
+    With a `stride` above 1, the first race is among every `stride`-th row and column. The next ones are among the
+    neighbours of those left at half the stride, down to 1. A location then represents the map up to its neighbours,
+    where it may be lower by as much as `slack` times its largest difference to one of them. With `refine`, the second
+    race is already at stride 1, among this share of the grid: where a map interpolated from the first race's
+    differences (`drawn_through`) is lowest. `slack` is then not used.
 
-    An image is to cost no more than `share` of the grid's evaluations. Each round has an equal part of what is left of
-    them; where that is too little for all, the least promising locations are dropped, and the image is not settled.
-    Only the first round at each stride, and the winner's neighbours at the end, are had in any case.
+    An image should cost at most `share` of the grid's evaluations, and each round has an equal part of what is left.
+    Where that is too little for all, the least promising locations are dropped, and the image is not settled. The first
+    round at each stride, and the winner's neighbours at the end, are always evaluated.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Race:
         return out
 
     def search(self, entropies: Entropies, allowed: Bool[Tensor, "B L"]) -> Choice:
-        """See `LocationSearch`. What happens to an image does not depend on those beside it."""
+        """See `LocationSearch`. The choice for an image does not depend on the others."""
         shape = entropies.posterior.grid.shape
         allowed = allowed.to(entropies.values.device)
         coarse = every(allowed, shape, self.stride)
@@ -91,7 +91,7 @@ class Race:
             winner, alive, cut_short = self._race(entropies, alive, allowed, stride)
             forced |= cut_short
         settled = (alive.sum(1) == 1) & ~forced
-        if self.stride > 1:  # what fell behind in an early round costs nothing where it was tried on all completions
+        if self.stride > 1:  # dropped locations count as well where they were tried on all completions
             entropies.fill(_only(winner, alive))
             tried = entropies.tried.to(allowed.device)
             winner = first_minimum(means(entropies, allowed & (tried == tried.amax(1, keepdim=True))))
@@ -113,7 +113,7 @@ class Race:
         allowed: Bool[Tensor, "B L"],
         winner: Int64[Tensor, " B"],
     ) -> Bool[Tensor, "B L"]:
-        """The most promising locations by what the race among the coarse ones found, its winner always among them."""
+        """The most promising locations according to the race among the coarse ones, including its winner."""
         columns = coarse.any(0).nonzero()[:, 0]
         values = entropies.values[:, :, columns].double()
         leader = entropies.values.gather(2, winner[:, None, None].expand(-1, values.shape[1], 1)).double()
@@ -129,12 +129,12 @@ class Race:
         lowest = torch.where(allowed, drawn.to(allowed.device), torch.inf).sort(dim=1, stable=True).indices
         count = math.ceil((self.refine or 1) * lowest.shape[1])
         out = _only(winner, allowed).scatter(1, lowest[:, :count], True)
-        return (out | (coarse.sum(1, keepdim=True) < _NEIGHBOURS)) & allowed  # too few draw no map
+        return (out | (coarse.sum(1, keepdim=True) < _NEIGHBOURS)) & allowed  # too few determine no map
 
     def _race(
         self, entropies: Entropies, alive: Bool[Tensor, "B L"], allowed: Bool[Tensor, "B L"], stride: int
     ) -> tuple[Int64[Tensor, " B"], Bool[Tensor, "B L"], Bool[Tensor, " B"]]:
-        """One race: winners, the locations left, and whether some were left out for want of evaluations."""
+        """One race: winners, the locations left, and whether some were dropped for lack of evaluations."""
         used = torch.tensor(entropies.used, device=alive.device)
         rough = torch.zeros_like(alive, dtype=torch.float64)
         forced = torch.zeros_like(used, dtype=torch.bool)
@@ -146,25 +146,25 @@ class Race:
             if not racing.any():
                 break
             entropies.fill(alive & racing[:, None], seen)
-            judged = self._judge(entropies, alive, seen)
+            standings = self._assess(entropies, alive, seen)
             if stride > 1:
-                rough = roughness(judged.mean, entropies.posterior.grid.shape, stride, before=rough)
-            winner = torch.where(racing, judged.leader, winner)
-            stays = alive & (judged.gap - judged.bound - self.slack * rough < -self.tolerance)
-            alive = torch.where(racing[:, None], stays.scatter(1, judged.leader[:, None], True), alive)
+                rough = roughness(standings.mean, entropies.posterior.grid.shape, stride, before=rough)
+            winner = torch.where(racing, standings.leader, winner)
+            stays = alive & (standings.gap - standings.bound - self.slack * rough < -self.tolerance)
+            alive = torch.where(racing[:, None], stays.scatter(1, standings.leader[:, None], True), alive)
             if self.share < 1 and number < len(rounds):
                 tried = entropies.tried.to(used.device)
-                # what the winner will cost is kept back
+                # the winner's remaining cost is reserved
                 left = self.share * used * allowed.sum(1) - tried.sum(1) - (used - seen).clamp_min(0)
                 cost = (used.clamp(max=rounds[number])[:, None] - tried).clamp_min(0)
-                promise = (judged.gap - judged.error).scatter(1, winner[:, None], -torch.inf)
+                promise = (standings.gap - standings.error).scatter(1, winner[:, None], -torch.inf)
                 kept = _affordable(alive, promise, cost, left / (len(rounds) * races - number))
                 kept = kept.scatter(1, winner[:, None], True)
                 forced |= (alive & ~kept).any(1)
                 alive = kept
         return winner, alive, forced
 
-    def _judge(self, entropies: Entropies, alive: Bool[Tensor, "B L"], seen: int) -> _Judged:
+    def _assess(self, entropies: Entropies, alive: Bool[Tensor, "B L"], seen: int) -> _Standings:
         """What is known after `seen` completions."""
         weights = entropies.weights
         shown, hidden = weights[:, :seen], weights[:, seen:]
@@ -184,12 +184,12 @@ class Race:
         error = (spread * (hidden.square().sum(1, keepdim=True) + rest.square() * squares)).sqrt()
         parts = len(self.strides) * len(self.rounds(weights.shape[1]))
         quantile = student_quantile(self.confidence, freedom=freedom + _BORROWED, parts=parts)
-        # nothing hidden is nothing left to chance, even where one completion has no spread to speak of
-        return _Judged(leader, mean, gap, error, torch.where(rest > 1e-9, quantile * error, 0.0))
+        # with nothing hidden nothing is uncertain, even where a single completion has no variance
+        return _Standings(leader, mean, gap, error, torch.where(rest > 1e-9, quantile * error, 0.0))
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Standings:
     """Each image's leader; means over the completions seen (NaN where not all were); and, against the leader, the
     difference, its standard error and how much it may still fall."""
 
@@ -203,7 +203,7 @@ class _Judged:
 def roughness(
     mean: Float64[Tensor, "B L"], shape: tuple[int, int], stride: int, *, before: Float64[Tensor, "B L"]
 ) -> Float64[Tensor, "B L"]:
-    """A location's largest difference to the eight at `stride` from it; with few of them known, as `before`."""
+    """A location's largest difference to the eight at `stride` from it; `before` where too few of them are known."""
     padded = F.pad(mean.reshape(-1, *shape), (stride,) * 4, value=torch.nan)
     shifts = [(down, right) for down in (0, stride, 2 * stride) for right in (0, stride, 2 * stride)]
     moved = torch.stack([padded[:, r : r + shape[0], c : c + shape[1]].flatten(1) for r, c in shifts])
@@ -225,7 +225,7 @@ def drawn_through(
 
 @lru_cache(maxsize=16)
 def _surface(index: tuple[int, ...], shape: tuple[int, int], scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """How alike all locations are to some, and the factors of how alike those are: most images know the same ones."""
+    """Correlations of all locations with some, and the factors of those of the some; most images share them."""
     points = torch.cartesian_prod(torch.arange(shape[0]), torch.arange(shape[1])).double()
     known = list(index)
     apart = torch.cdist(points, points[known]) * 5**0.5 / scale
@@ -236,9 +236,9 @@ def _surface(index: tuple[int, ...], shape: tuple[int, int], scale: float) -> tu
 def _steadied(
     spread: Float64[Tensor, "B L"], alive: Bool[Tensor, "B L"], freedom: Float64[Tensor, "B 1"]
 ) -> Float64[Tensor, "B L"]:
-    """Variances drawn to their mean over the racing locations: those of a few completions are often far too small."""
+    """Variances shrunk to their mean over the racing locations: those of a few completions are often far too small."""
     known = torch.where(alive, spread, 0.0)
-    common = known.sum(1, keepdim=True) / (alive.sum(1, keepdim=True) - 1).clamp_min(1)  # the leader's own is nothing
+    common = known.sum(1, keepdim=True) / (alive.sum(1, keepdim=True) - 1).clamp_min(1)  # the leader's own is zero
     return (freedom * spread + _BORROWED * common) / (freedom + _BORROWED)
 
 

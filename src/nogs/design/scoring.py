@@ -1,8 +1,8 @@
-"""Judging glimpse sequences: what a posterior knows after each glimpse along them, and how often it is right.
+"""Scores of glimpse sequences: a posterior's entropy, cross-entropy and accuracy after each glimpse along them.
 
-The judge should not be the posterior that made them, and entropy alone rewards overconfidence: so the cross-entropy of
-the true label and the accuracy are there too. All sequences are judged on the same images; intervals are the
-bootstrap's over images, with the same draws for all, so that differences are paired.
+The posterior should not be the one that made them. Entropy alone rewards overconfidence, so the cross-entropy of the
+true label and the accuracy are measured too. All sequences are scored on the same images. Intervals are bootstraps over
+images, with the same draws for all, so that differences are paired.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nogs.runtime.streams import numpy_stream
 __all__ = ["MEASURES", "Judged", "compare", "follow", "text_table"]
 
 MEASURES = ("entropy", "cross_entropy", "accuracy")
-_TOGETHER = 128  # images between two signs of progress
+_TOGETHER = 128  # images between two updates of the progress bar
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def follow(
     variables: Sequence[int],
     advance: Callable[[int], object] = lambda evaluations: None,
 ) -> Judged:
-    """Look along R sequences of each image (R > 1 where they are drawn at random: their mean counts)."""
+    """Follow R sequences of each image; where R > 1, as for random ones, their mean counts."""
     parts = [slice(start, start + _TOGETHER) for start in range(0, len(images), _TOGETHER)]
     rounds = []
     for one in pixels:
@@ -56,7 +56,7 @@ def follow(
 def compare(
     judged: Mapping[str, Judged], *, draws: int = 2000, level: float = 0.95, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
-    """For each way to look: means of the measures by t, and differences to the first way, both with intervals."""
+    """For each kind of sequence: means of the measures by t, and differences to the first kind, both with intervals."""
     first = next(iter(judged))
     number = len(judged[first].numbers)
     rng = numpy_stream(seed, "design/bootstrap")
@@ -80,8 +80,8 @@ def compare(
 
 
 def text_table(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """The means with their intervals after the last glimpse, and how they differ from the first way's, image by image;
-    then the means by number of glimpses."""
+    """The means with their intervals after the last glimpse, and their paired differences to the first kind; then the
+    means by number of glimpses."""
     names = list(found)
     apart = {f"{name} - {names[0]}": found[name][f"minus {names[0]}"] for name in names[1:]}
     width = max(map(len, (*names, *apart))) + 2

@@ -1,7 +1,7 @@
 """`LocationSearch`: how the location of least expected posterior entropy is found; and `grid`, the paper's algorithm 1.
 
-A search asks for entropies, and concludes with a `Choice`: the location, the map that it computed, what that cost, and
-how far behind the runner-up is. Equally good locations are told apart by their index.
+A search requests entropies, and returns a `Choice`: the location, the map that it computed, its cost, and the margin to
+the runner-up. Of equally good locations the one of smallest index is chosen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nogs.design.epe import EPEMap, estimate, first_minimum, paired
 
 __all__ = ["Choice", "GridSearch", "LocationSearch", "conclude", "every", "means", "neighbours"]
 
-_SUMMED = 1 << 24  # entropies of which sums are made at once, in float64
+_SUMMED = 1 << 24  # entropies that are summed at once, in float64
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Choice:
     """The next location of each of B images. Whatever the search, the chosen one was tried on all completions.
 
     `margin` is how much larger the runner-up's expected posterior entropy is, with the standard error of that paired
-    difference; `settled` is false where the search gave up before its own rule said that it was done.
+    difference. `settled` is false where the search ended before its own stopping rule held.
     """
 
     location: Int64[Tensor, " B"]
@@ -48,7 +48,7 @@ class Choice:
 
     @property
     def sure(self) -> Float64[Tensor, " B"]:
-        """Chance, in normal theory, that the runner-up is not better; a half where the completions can't tell."""
+        """Probability, under normality, that the runner-up is not better; a half where the completions can't tell."""
         return torch.special.ndtr(self.margin / self.margin_error).nan_to_num(nan=0.5)
 
 
@@ -84,7 +84,7 @@ def means(entropies: Entropies, among: Bool[Tensor, "B L"]) -> Float64[Tensor, "
 def conclude(
     entropies: Entropies, allowed: Bool[Tensor, "B L"], winner: Int[Tensor, " B"], *, settled: Bool[Tensor, " B"]
 ) -> Choice:
-    """Try the winners on the completions that they were not tried on yet, and sum up what is known."""
+    """Try the winners on the completions that they were not tried on yet, and summarise."""
     device = entropies.values.device
     winner, allowed = winner.to(device), allowed.to(device)
     entropies.fill(torch.zeros_like(allowed).scatter(1, winner[:, None], True))

@@ -1,7 +1,7 @@
-"""Posterior and bank in the memory of a cluster, so that its nodes need not see the files.
+"""Posterior and bank in the memory of a cluster, so that its nodes need no access to the files.
 
-The driver reads and checks both once and puts them into the object store; a worker builds its tools from there, and its
-bank's pixels stay where they are.
+The driver reads and checks both once and puts them into the object store. A worker builds its tools from there, without
+copying the bank's pixels.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from nogs.runtime.tensors import own_tensor
 
 __all__ = ["Shared", "Store", "StoredImages", "share"]
 
-_BLOCK = 64 << 20  # bytes of images in one object: few enough that the driver hardly notices
+_BLOCK = 64 << 20  # bytes of images in one object, few for the driver's memory
 
 
 class Store(Protocol):
-    """Where values are put for all workers: a `RayExecutor`."""
+    """A store of values for all workers: a `RayExecutor`."""
 
     def share(self, value: Any) -> Callable[[], Any]:
-        """Something small to send to workers, which is the value when called there."""
+        """Something small to send to workers, which returns the value when called there."""
 
     def room(self) -> int:
-        """Bytes that there is room for on every node."""
+        """Bytes that fit on every node."""
 
 
 class StoredImages:
@@ -70,7 +70,7 @@ class StoredImages:
 
 @dataclass(frozen=True)
 class Contents:
-    """What is put into the store, as arrays, which a worker reads without a copy."""
+    """The contents of the store, as arrays, which a worker reads without a copy."""
 
     posterior: UInt8[np.ndarray, " bytes"]  # the posterior's file
     pca: dict[str, Any]
@@ -108,7 +108,7 @@ class Shared:
 
 
 def share(files: Files, store: Store) -> Files | Shared:
-    """Put posterior and bank into the store; where they don't fit, the files stay, and every node must see them."""
+    """Put posterior and bank into the store; where they don't fit, every node must read the files."""
     count = read_json(files.bank / "done.json")["images"]
     file, own = find_posterior(files.posterior), files.weights
     needed = count * files.task.image_size**2 * 3 + sum(path.stat().st_size for path in (file, own) if path)

@@ -1,4 +1,4 @@
-"""The steps of a sequence: the first, which is one for a whole task, and the others, for a block of images at once."""
+"""The steps of a sequence: the first, which a whole task shares, and the others, for a block of images at once."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Annotated:
     error: Float64[np.ndarray, "B T"]
     sure: Float64[np.ndarray, "B T"]  # chance that the runner-up is not better; NaN in the first step
     effective: Float64[np.ndarray, "B T"]  # effective number of completions
-    evaluations: int  # in the first step none: it was done before
+    evaluations: int  # none for the first step, which was done before
     maps: Float32[np.ndarray, "B T 2 L"] | None  # estimates and errors
 
 
 def first_step(tools: Tools, image: UInt8[np.ndarray, "H W 3"], *, config: DesignConfig, shown: bool = False) -> First:
-    """Algorithm 1 with nothing seen, for every label variable at once: the evaluations are the same for all of them.
+    """Algorithm 1 before any glimpse, for every label variable at once, since the evaluations are the same for all.
 
-    `image` may be any image of the task: its pixels don't matter. With `shown`, progress is.
+    `image` may be any image of the task, since its pixels don't matter. `shown` displays progress.
     """
     posterior = tools.posterior
     nothing = torch.zeros(1, 0, 2, dtype=torch.int64)
@@ -103,8 +103,8 @@ def annotate_images(
 ) -> Annotated:
     """T = `glimpses` greedy steps (Eq. 3) for some images at once; `attribute` names one of several label variables.
 
-    Every random number is named by (seed, image id, step), and every call of the posterior has a fixed shape, so that
-    the images beside an image don't matter to it. `advance` is told of evaluations as they are done.
+    Random numbers are keyed by (seed, image id, step), and every call of the posterior has a fixed shape. So an image's
+    sequence does not depend on the other images. `advance` is called with the numbers of evaluations done.
     """
     posterior, grid = tools.posterior, tools.posterior.grid
     search = search or make_search(config)
@@ -178,9 +178,9 @@ def allowed_next(grid: Grid, chosen: Int64[Tensor, "B T"], *, overlap: float) ->
 
 
 def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float, Tensor, Tensor]:
-    """Location, estimate and error of the first step, and the map; of several variables, of their sum."""
+    """Location, estimate and error of the first step, and the map; for several variables, of their sum."""
     chosen = first.map.estimate[list(variables)].sum(0)
-    # of a sum only a bound is known: errors that all go the same way
+    # for a sum only a bound is known: errors of the same sign
     error = first.map.error[list(variables)].sum(0)
     index = int(first_minimum(chosen))
     return index, float(chosen[index]), float(error[index]), chosen, error
@@ -189,7 +189,7 @@ def _first_of(first: First, variables: Sequence[int]) -> tuple[int, float, float
 def _entropies(
     posterior: Posterior, images: Tensor, pixels: Tensor, variables: Sequence[int], *, padded: int
 ) -> Float64[np.ndarray, "B T"]:
-    """Entropy of the posterior before each glimpse of the true images; a block that is not full is filled up."""
+    """Entropy of the posterior before each glimpse of the true images; a block that is not full is padded."""
     number, glimpses = pixels.shape[:2]
     rows = torch.arange(max(padded, number), device=pixels.device).clamp(max=number - 1)
     out = []

@@ -1,4 +1,4 @@
-"""Opening posterior and bank in a worker, and what must not be: images that either of them has seen."""
+"""Opening posterior and bank in a worker, and refusing images that either of them has seen."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Files:
     seed: int
     precision: str = "auto"
     device: str = "auto"
-    generator_path: Path | None = None  # of a bank whose generator completes, and was not trained with it
+    generator_path: Path | None = None  # of a generator that completes, and was not trained with the bank
 
     def __call__(self) -> Tools:
         """Posterior and completion, on the worker's device."""
@@ -71,7 +71,7 @@ class Files:
 
     @property
     def weights(self) -> Path | None:
-        """The file that the completion needs beside the bank, if it needs one."""
+        """The file that the completion needs besides the bank, if it needs one."""
         return weights_file(self.bank, self.completion, generator_path=self.generator_path)
 
     def tools(self, posterior: Posterior, bank: Bank, *, device: torch.device, weights: Path | None) -> Tools:
@@ -106,29 +106,29 @@ def bank_folder(path: Path) -> Path:
 
 
 def unseen(task: Task, ids: Sequence[str], *, split: str = "annotate") -> None:
-    """Refuse images that are not of the split that gets sequences, by name."""
+    """Refuse by name images that are not of the split that gets sequences."""
     mine = set(task.splits[split])
-    strangers = [id for id in ids if id not in mine]
-    if not strangers:
+    outside = [id for id in ids if id not in mine]
+    if not outside:
         return
     home = next(
         (
             other
             for other in ("posterior", "validation", "test", "annotate", "train")
-            if strangers[0] in task.splits[other]
+            if outside[0] in task.splits[other]
         ),
         "",
     )
     what = "the images to annotate" if split == "annotate" else f"the {split} images"
-    more = f" and {len(strangers) - 1:,} more images are" if len(strangers) > 1 else " is"
+    more = f" and {len(outside) - 1:,} more images are" if len(outside) > 1 else " is"
     raise InputError(
-        f"Image {strangers[0]!r} (of the split {home!r}){more} not among {what} of task {task.title!r}; choose others "
+        f"Image {outside[0]!r} (of the split {home!r}){more} not among {what} of task {task.title!r}; choose others "
         "with --subset, or pass --unchecked if neither posterior nor bank has seen them."
     )
 
 
 def check_leaks(task: Task, *, posterior: str, bank: Path, split: str = "annotate") -> None:
-    """Refuse a posterior or a bank that was made with other splits, and may so have seen the images of a split."""
+    """Refuse a posterior or a bank that was made with other splits, since it may have seen the images of a split."""
     built = read_json(bank / "done.json").get("task")
     # a posterior of all training images has not seen the test images
     harmless = [] if split == "annotate" else [whole_task(task).fingerprint]
@@ -144,7 +144,7 @@ def check_leaks(task: Task, *, posterior: str, bank: Path, split: str = "annotat
 
 
 def check_sources(posterior: Posterior, *, bank: Path) -> None:
-    """Refuse a bank of training images of which a cross-fitted posterior can't tell which network has not seen them."""
+    """Refuse a bank of training images if a cross-fitted posterior can't tell which network has not seen them."""
     about = read_json(bank / "done.json")
     if not isinstance(posterior, CrossFit) or about["generator"] != "training-images":
         return

@@ -1,4 +1,4 @@
-"""Random changes of training images: zoomed, turned, moved and recoloured, and only where they are looked at."""
+"""Random changes of training images: zoom, rotation, shift and colour, computed only for the pixels that are read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _GREY = 115.0  # ImageNet's mean, around which contrast changes
 
 @dataclass(frozen=True)
 class Changes:
-    """One change for each of B images: where a pixel of the changed image is read (from the centre), its gain, and its
-    tone: factors of contrast and saturation, and what is added to all."""
+    """One change for each of B images.
+
+    `turn` and `move` map a pixel of the changed image, relative to the centre, to where it is read. `gain` multiplies
+    the channels. `tone` holds factors of contrast and saturation and what is added to all channels.
+    """
 
     turn: Float[Tensor, "B 2 2"]
     move: Float[Tensor, "B 2"]
@@ -42,9 +45,9 @@ def draw_changes(
     colour: float,
     contrast: float = 0.0,
 ) -> Changes:
-    """The change that each counter draws from the stream `key`, each part uniform up to its largest.
+    """The change that each counter draws from the stream `key`, each part uniform up to its maximum.
 
-    `zoom` (how much smaller and larger), `colour` (of each channel's brightness) and `contrast` (of contrast and
+    `zoom` (smaller and larger), `colour` (of each channel's brightness) and `contrast` (of contrast and
     saturation) are relative, `turn` is in degrees, `move` in px.
     """
     drawn = 2 * streams.uniform(key, 8 * counter[:, None] + torch.arange(7, device=counter.device)) - 1
@@ -70,9 +73,9 @@ def changed(
     pixels: Int[Tensor, "B T 2"] | None = None,
     glimpse: int | None = None,
 ) -> UInt8[Tensor, "B *shape 3"]:
-    """The changed images `index`, mirrored first where `flip`; or, given `pixels`, glimpses of them alone.
+    """The changed images `index`, mirrored first where `flip` is true; given `pixels`, only glimpses of them.
 
-    Colours are interpolated between the four nearest pixels; what lies outside the image shows its border.
+    Colours are interpolated bilinearly; outside the image its border is repeated.
     """
     _, height, width, _ = images.shape
     if pixels is None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nogs.runtime.errors import InputError
 
-_LARGEST, _MOST = 1 << 14, 1 << 20  # px a side and locations that a file may ask for
+_LARGEST, _MOST = 1 << 14, 1 << 20  # limits on px per side and on locations in a file
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,17 @@ class Grid:
     def even(
         cls, *, image: int | tuple[int, int], glimpse: int, count: int | tuple[int, int], last: int | None = None
     ) -> Grid:
-        """`count` positions an axis, `int(linspace(0, last, count))`; `last` is by default the largest that fits."""
+        """`count` positions per axis, `int(linspace(0, last, count))`; `last` is by default the largest that fits."""
         height, width = (image, image) if isinstance(image, int) else image
         count_rows, count_columns = (count, count) if isinstance(count, int) else count
 
         def positions(size: int, number: int) -> tuple[int, ...]:
             largest = size - glimpse if last is None else last
             if largest < 0:
-                return (0,)  # the glimpse is larger than the image, which the constructor says better
+                return (0,)  # the glimpse is larger than the image: the constructor's error is clearer
             if not 1 <= number <= largest + 1:
                 raise InputError(
-                    f"A grid of {number} positions an axis does not fit into 0..{largest}; "
+                    f"A grid of {number} positions per axis does not fit into 0..{largest}; "
                     f"choose a count in 1..{largest + 1}."
                 )
             return tuple(int(x) for x in np.linspace(0, largest, number))
@@ -116,7 +116,7 @@ class Grid:
         return pixels.to(torch.float32) / span * 2 - 1
 
     def in_common(self, some: Int[Tensor, "*#batch 2"], others: Int[Tensor, "*#batch 2"]) -> Float[Tensor, "*#batch"]:
-        """Share of a glimpse at one top-left pixel that a glimpse at the other one shows as well."""
+        """Share of a glimpse at one top-left pixel that overlaps with a glimpse at the other one."""
         return (self.glimpse - (some - others).abs()).clamp(min=0).prod(-1) / self.glimpse**2
 
     def index(self, pixels: Int[Tensor, "*batch 2"]) -> Int[Tensor, "*batch"]:
@@ -154,7 +154,7 @@ class Grid:
 
     @classmethod
     def from_json(cls, value: Any) -> Grid:
-        """Inverse of `to_json`; a missing or extra field is named."""
+        """Inverse of `to_json`; a missing or extra field is refused."""
         fields = {"height", "width", "glimpse", "rows", "columns"}
         if not isinstance(value, dict) or set(value) != fields:
             raise InputError(f"A grid needs the fields {sorted(fields)}, but this one is {repr(value)[:200]}.")
@@ -165,7 +165,7 @@ class Grid:
         if any(type(number) is not int for number in whole):
             raise InputError("A grid must hold whole numbers of pixels.")
         if max(value["height"], value["width"]) > _LARGEST or len(rows) * len(columns) > _MOST:
-            raise InputError(f"A grid may have {_LARGEST:,} px a side and {_MOST:,} locations, and no more.")
+            raise InputError(f"A grid may have at most {_LARGEST:,} px per side and {_MOST:,} locations.")
         return cls(value["height"], value["width"], value["glimpse"], tuple(value["rows"]), tuple(value["columns"]))
 
 

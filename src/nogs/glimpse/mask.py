@@ -17,7 +17,7 @@ def mask(
     width: int,
     observed: Bool[Tensor, "*batch T"] | None = None,
 ) -> Bool[Tensor, "*batch H W"]:
-    """True where a pixel lies in at least one glimpse; glimpses whose `observed` is false don't count (t < T)."""
+    """True where a pixel lies in at least one glimpse; glimpses whose `observed` is false are ignored (t < T)."""
     row = torch.arange(height, device=pixels.device)
     column = torch.arange(width, device=pixels.device)
     in_rows = (row >= pixels[..., 0, None]) & (row < pixels[..., 0, None] + glimpse)
@@ -31,7 +31,7 @@ def mask(
 def shown(pixels: Int[Tensor, "*batch T 2"], *, glimpse: int, height: int, width: int) -> Float32[Tensor, "*batch T"]:
     """Share of an image inside its first 1, 2 ... T glimpses, which lie within it; overlaps count once.
 
-    It equals the mean of `mask`; only the pixels of each glimpse are looked at, not those of the image.
+    It equals the mean of `mask`, but is computed from the pixels of the glimpses, not of the whole image.
     """
     offsets = torch.arange(glimpse, device=pixels.device)
     new = []

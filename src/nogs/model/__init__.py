@@ -1,7 +1,7 @@
-"""Trained networks at work: load one, ask it about images or through a sensor, stop early, export it, share it.
+"""Using trained networks: load one, classify images or through a sensor, stop early, export it, share it.
 
-In: a published name, a run, a packed folder or a Hugging Face repository. Out: answers with the glimpses that they rest
-on, ONNX files that need no torch, and folders that others can load. `nogs.load` is the door.
+In: a published name, a run, a packed folder or a Hugging Face repository. Out: answers with their glimpses, ONNX files
+that need no torch, and folders that others can load. `nogs.load` is the entry point.
 """
 
 from nogs.runtime.lazy import imported
@@ -18,4 +18,4 @@ _HOMES = {
     "load": "nogs.model.loading",
 }
 __all__ = [*_HOMES]
-__getattr__ = imported(__name__, _HOMES)  # `nogs export --help` must not wait for torch
+__getattr__, __dir__ = imported(__name__, _HOMES)  # `nogs export --help` must not wait for torch

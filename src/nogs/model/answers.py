@@ -1,4 +1,4 @@
-"""What a network says about an image, and the glimpses that it rests on."""
+"""A network's answer for an image, with its glimpses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Answer:
-    """What the network says after the glimpses at `locations`, and how sure it was after each of them."""
+    """The network's answer after the glimpses at `locations`, and its confidence after each of them."""
 
     label: str
     probability: float
@@ -78,7 +78,7 @@ def answer_of(
     confidence: Sequence[float],
     stopped_early: bool = False,
 ) -> Answer:
-    """The answer that these probabilities of the labels are, after glimpses at these indices of the grid."""
+    """The answer with these probabilities of the labels, after glimpses at these indices of the grid."""
     best = int(probabilities.argmax())
     locations = tuple(location_at(index, grid) for index in seen)
     return Answer(

@@ -1,4 +1,4 @@
-"""A network of several attributes: each is a model that looks at the image its own way, and one call asks them all."""
+"""A network of several attributes, each a model with its own or a shared policy; one call evaluates them all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from nogs.model.answers import Answer, answer_of, share_of
 from nogs.model.classifier import ImageLike, Model
 from nogs.model.pictures import Picture
 from nogs.plus.network import TokenNetwork
-from nogs.plus.store import about_network, attributes_of, load_network
+from nogs.plus.store import load_attributes
+from nogs.plus.together import look_together
 
 __all__ = ["Answers", "Attributes", "each_attribute"]
 
@@ -26,7 +27,7 @@ class Answers(dict[str, Answer]):
 
     @property
     def present(self) -> dict[str, float]:
-        """The attributes that are more likely there than not, with their probabilities; the surest first."""
+        """The attributes that are more likely present than not, with their probabilities; the likeliest first."""
         found = {name: answer.probabilities[name] for name, answer in self.items() if answer.label == name}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -52,10 +53,10 @@ class Answers(dict[str, Answer]):
 
 
 class Attributes(Mapping[str, Model]):
-    """The models of a network, by attribute: `classify` asks all of them, `attributes["Smiling"]` is one."""
+    """The models of a network, by attribute: `classify` runs all of them, `attributes["Smiling"]` is one."""
 
     labels: tuple[str, ...] = ()
-    """Of all attributes together there are none."""
+    """Empty: the attributes together have no labels."""
 
     def __init__(self, models: Mapping[str, Model], *, name: str, why: str) -> None:
         self._models, self.name, self.why = dict(models), name, why
@@ -77,25 +78,26 @@ class Attributes(Mapping[str, Model]):
         return f"<{len(self)} attributes of {self.name}: {', '.join(list(self)[:3])}, ...>"
 
     def classify(self, image: ImageLike, **how: Any) -> Answers:
-        """What each attribute's model says about an image; the arguments are those of `Model.classify`."""
+        """The answer of each attribute's model for an image; the arguments are those of `Model.classify`."""
         return self.classify_picture(self.picture(image), **how)
 
     def classify_picture(self, picture: Picture, **how: Any) -> Answers:
-        """The same for what `picture` prepared."""
+        """The same for a picture prepared by `picture`."""
         best = (how.get("policy") or next(iter(self.values())).networks.policy) == "argmax"
         if best and how.get("looks", 1) == 1 and how.get("stop_at") is None:
             return self._together(picture)
         return Answers({name: model.classify_picture(picture, **how) for name, model in self.items()})
 
     def _together(self, picture: Picture) -> Answers:
-        """All attributes in one batch, each at its best locations: many times as quick as one after the other."""
+        """All attributes in one batch at their best locations: many times faster than one after the other."""
         network = next(iter(self.values())).networks
         assert isinstance(network, TokenNetwork)
-        device, number = network.pixels.device, len(self)
-        image, rows = torch.from_numpy(picture.pixels)[None].to(device), torch.zeros(number, dtype=torch.int64)
-        said, places, _ = network.look(image, rows.to(device), torch.arange(number, device=device))
+        device = network.pixels.device
+        image = torch.from_numpy(picture.pixels)[None].to(device)
+        looked = look_together(network, image, torch.zeros(1, dtype=torch.int64, device=device))
+        every, places = looked.answers[:, 0].exp().cpu().numpy(), looked.locations[:, 0].tolist()
         out = Answers()
-        for (name, model), shares, seen in zip(self.items(), said.exp().cpu().numpy(), places.tolist()):
+        for (name, model), shares, seen in zip(self.items(), every, places):
             sure = shares.max(-1).tolist()
             answer = answer_of(shares[-1], labels=model.labels, grid=self.grid, seen=seen, confidence=sure)
             out[name] = replace(answer, notes=picture.notes, picture=picture.pixels, grid=self.grid)
@@ -103,10 +105,9 @@ class Attributes(Mapping[str, Model]):
 
 
 def each_attribute(path: Path, *, device: str | torch.device) -> Iterator[tuple[str, Looking, dict[str, Any]]]:
-    """The attributes of a network's file, each with a view of the one network, and what the file says about it."""
-    names = attributes_of(path)
-    network, _ = load_network(path, attribute=names[0], device=device)
-    for number, name in enumerate(names):
+    """The attributes of a network's file, each with a view of the one network, and its description."""
+    network, abouts = load_attributes(path, device=device)
+    for number, (name, about) in enumerate(abouts.items()):
         view: Any = copy.copy(network)  # the weights are shared
         view.attribute = number
-        yield name, view, about_network(path, attribute=name)
+        yield name, view, about

@@ -28,7 +28,7 @@ ImageLike = str | Path | Image.Image | npt.NDArray[np.uint8]
 
 
 class Look:
-    """One look at one image: iterate over locations, and `see` what is there before asking for the next."""
+    """One look at one image: iterate over locations, and `see` the patch at each before the next."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Look:
 
     @property
     def finished(self) -> bool:
-        """All glimpses are taken, or the network is as sure as `stop_at` asks."""
+        """All glimpses are taken, or the confidence has reached `stop_at`."""
         sure = self.stop_at is not None and bool(self.confidence) and self.confidence[-1] >= self.stop_at
         return sure or len(self.seen) >= self.model.glimpses
 
     def see(self, patch: npt.NDArray[np.uint8]) -> None:
-        """What the sensor saw at the last location: see `Model.see`."""
+        """Take the sensor's patch at the last location: see `Model.see`."""
         if self._waiting is None:
             raise InputError("No location is waiting to be seen; take the next one from the look first.")
         self.state = self.model.update(self.state, patch, self._waiting)
@@ -81,7 +81,7 @@ class Look:
 
     @property
     def answer(self) -> Answer:
-        """What the network says now; before the first glimpse, its guess without looking."""
+        """The network's answer so far; before the first glimpse, its prediction without looking."""
         return _answer(self.model, [self])
 
     def _uniform(self) -> float | None:
@@ -126,10 +126,10 @@ class Model:
     ) -> Answer:
         """Look at an image: a file, a Pillow image, or a uint8 array `[H, W, 3]`; only its glimpses reach the network.
 
-        The `policy` is by default the network's own: the paper's draw locations as in training, the others take the
-        best. `stop_at` ends a look as soon as the network is so sure of a label. Several `looks`, drawn anew with the
-        policy "sample", are averaged: slower, and more often right. The same `seed` draws the same locations for the
-        same picture, and others for another.
+        The `policy` is by default the network's own: the paper's networks draw locations as in training, the others
+        take the best. `stop_at` ends a look once a label has this probability. Several `looks` with the policy "sample"
+        are averaged, which is slower and more accurate. The same `seed` draws the same locations for the same picture,
+        and others for another.
         """
         return self.classify_picture(self.picture(image), policy=policy, looks=looks, stop_at=stop_at, seed=seed)
 
@@ -142,9 +142,13 @@ class Model:
         stop_at: float | None = None,
         seed: int = 0,
     ) -> Answer:
-        """The same for what `picture` prepared, whose notes the answer carries."""
-        if looks < 1 or (looks > 1 and (policy or self.networks.policy) == "argmax"):
-            raise InputError(f"An image takes at least one look, and several only with the policy sample, not {looks}.")
+        """The same for a picture prepared by `picture`, whose notes the answer carries."""
+        if looks < 1:
+            raise InputError(f"An image takes at least one look, not {looks}; raise --looks.")
+        if looks > 1 and (policy or self.networks.policy) == "argmax":
+            raise InputError(
+                f"With the policy argmax all {looks} looks are the same; leave --looks out, or add --policy sample."
+            )
         image = torch.from_numpy(picture.pixels)[None]
         mark = hashlib.blake2b(picture.pixels.tobytes(), digest_size=8).hexdigest()  # other looks for each picture
         taken = [
@@ -168,7 +172,7 @@ class Model:
         stop_at: float | None = None,
         seed: int = 0,
     ) -> Answer:
-        """Look through a sensor: `read` returns the patch at a location, as `see` takes it."""
+        """Look through a sensor: `read` returns the patch at a location, in the form that `see` takes."""
         look = Look(self, policy=policy, stop_at=stop_at, seed=seed)
         for location in look:
             look.see(read(location))
@@ -177,18 +181,18 @@ class Model:
     def look(self, *, policy: Policy | None = None, stop_at: float | None = None, seed: int = 0) -> Look:
         """Begin a look: `for location in model.look(): model.see(patch)`, then `model.answer`.
 
-        Several looks at once, each with its own `see` and `answer`, are as good as one.
+        Several looks may be open at once, each with its own `see` and `answer`.
         """
         self._look = Look(self, policy=policy, stop_at=stop_at, seed=seed)
         return self._look
 
     def see(self, patch: npt.NDArray[np.uint8]) -> None:
-        """What the sensor saw: uint8 `[g, g, 3]` at the location, g the side of a glimpse."""
+        """Take the sensor's patch at the location: uint8 `[g, g, 3]`, g the side of a glimpse."""
         self._current().see(patch)
 
     @property
     def answer(self) -> Answer:
-        """What the network says after what it has seen in the last look."""
+        """The network's answer after the glimpses so far of the last look."""
         return self._current().answer
 
     def location(self, index: int) -> Location:
@@ -196,7 +200,7 @@ class Model:
         return location_at(index, self.grid)
 
     def choose(self, state: torch.Tensor, uniform: float | None = None) -> int:
-        """Where to look next: the most probable index of the grid, or the one that `uniform` draws."""
+        """The next location: the most probable index of the grid, or the one that `uniform` draws."""
         logits = self.networks.location_logits(state)
         drawn = None if uniform is None else torch.full(logits.shape[:-1], uniform, device=logits.device)
         return int(policies.choose(logits, drawn, width=self.grid.shape[1])[0])
@@ -225,7 +229,7 @@ class Model:
 
 
 def _answer(model: Model, looks: Sequence[Look]) -> Answer:
-    """What the network says after some looks, their probabilities averaged."""
+    """The network's answer after some looks, with averaged probabilities."""
     return answer_of(
         np.mean([model.belief(look.state) for look in looks], 0),
         labels=model.labels,

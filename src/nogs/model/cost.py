@@ -1,4 +1,4 @@
-"""What a look costs: parameters and multiply-adds, counted from the operations that really run."""
+"""The cost of a look: parameters and multiply-adds, counted from the operations that are executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nogs.attention.looking import Looking
 
 
 class Step(nn.Module):
-    """One step of a network (M = 1) as a function of plain tensors: what an exported file computes."""
+    """One step of a network (M = 1) as a function of plain tensors, as in an exported file."""
 
     def __init__(self, networks: Looking) -> None:
         super().__init__()

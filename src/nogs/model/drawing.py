@@ -16,12 +16,12 @@ from PIL import Image, ImageDraw, ImageFont
 from nogs.glimpse import Grid
 
 _STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
-"""Colours of the first, second ... glimpse: Okabe and Ito's, which the colour-blind tell apart; boxes are numbered."""
+"""Colours of the first, second ... glimpse: Okabe and Ito's, which are safe for the colour-blind."""
 _TILE, _GAP, _CAPTION, _COLUMNS = 320, 12, 44, 4
 
 
-class Told(Protocol):
-    """What is drawn of an answer."""
+class Drawn(Protocol):
+    """The parts of an answer that are drawn."""
 
     @property
     def label(self) -> str: ...  # noqa: D102
@@ -36,7 +36,7 @@ class Told(Protocol):
 
 
 def glimpses_sheet(
-    images: Sequence[npt.NDArray[np.uint8]], answers: Sequence[Told], *, grid: Grid, names: Sequence[str]
+    images: Sequence[npt.NDArray[np.uint8]], answers: Sequence[Drawn], *, grid: Grid, names: Sequence[str]
 ) -> bytes:
     """PNG: each image `[H, W, 3]` with numbered boxes in the order of the glimpses, and the answer below it."""
     tiles = []
@@ -48,12 +48,12 @@ def glimpses_sheet(
 
 def attributes_sheet(
     images: Sequence[npt.NDArray[np.uint8]],
-    answers: Sequence[Mapping[str, Told]],
+    answers: Sequence[Mapping[str, Drawn]],
     *,
     grid: Grid,
     names: Sequence[str],
 ) -> bytes:
-    """PNG: each image once for every attribute, with the glimpses that it was judged by; the likeliest come first."""
+    """PNG: each image once for every attribute, with that attribute's glimpses; the likeliest come first."""
     tiles = []
     for image, found, name in zip(images, answers, names):
         shares = {one: answer.probabilities[one] for one, answer in found.items()}
@@ -93,7 +93,7 @@ def _sheet(
 def tile(
     image: npt.NDArray[np.uint8], locations: Sequence[Sequence[int]], grid: Grid, size: tuple[int, int]
 ) -> Image.Image:
-    """The image, dimmed where nobody looked, with a numbered box at each of the `locations`."""
+    """The image, dimmed outside the glimpses, with a numbered box at each of the `locations`."""
     seen = np.zeros(image.shape[:2], bool)
     for row, column in locations:
         seen[row : row + grid.glimpse, column : column + grid.glimpse] = True
@@ -104,7 +104,7 @@ def tile(
     scale = size[0] / grid.width
     height = max(16, size[0] // 20)
     font = ImageFont.load_default(height)
-    thick = min(3, round(grid.glimpse * scale / 8))  # of small boxes the lines would hide what is inside
+    thick = min(3, round(grid.glimpse * scale / 8))  # thick lines would hide the content of small boxes
     before: dict[tuple[int, int], int] = {}
     for step, (row, column) in enumerate(locations):
         colour = _STEPS[step % len(_STEPS)]
@@ -119,14 +119,14 @@ def tile(
 
 
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """DejaVu Sans of matplotlib, which is not imported for it: Pillow's own font has no letters beyond ASCII."""
+    """DejaVu Sans from matplotlib's files, without importing it, since Pillow's own font covers only ASCII."""
     spec = importlib.util.find_spec("matplotlib")
     place = Path((spec and spec.origin) or "").parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
     return ImageFont.truetype(str(place), 12) if place.is_file() else ImageFont.load_default(15)
 
 
 def _short(draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """The text, its middle left out where it is wider than a tile."""
+    """The text, shortened in the middle if it is wider than a tile."""
     if draw.textlength(text, font) <= width:
         return text
     for keep in range(len(text) // 2, 0, -1):

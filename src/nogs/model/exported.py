@@ -1,9 +1,10 @@
-"""An exported network at work, with numpy and onnxruntime alone: nothing here imports torch."""
+"""Running an exported network with numpy and onnxruntime alone, without torch."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ class Exported:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
-        options.enable_cpu_mem_arena = False  # no pool that grows: the memory of a step and no more
+        options.enable_cpu_mem_arena = False  # no growing memory pool: only the memory of a step
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         said = self.session.get_modelmeta().custom_metadata_map
         if not said.get("format", "").startswith("nogs step "):
@@ -70,12 +71,16 @@ def accuracy(
     rows: npt.NDArray[np.int64],
     labels: npt.NDArray[np.int64],
     uniforms: Floats | None = None,
+    *,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> float:
-    """Share of the images `rows` whose label the exported network names; `uniforms[n]` are those of the n-th look."""
+    """Accuracy of the exported network on the images `rows`; `uniforms[n]` are those of the n-th look. `advance` is
+    called after every look."""
     right = 0
     for n, (row, label) in enumerate(zip(rows, labels)):
         said, _ = exported.look(images[row], None if uniforms is None else uniforms[n])
         right += int(said.argmax()) == int(label)
+        advance(1)
     return right / len(rows)
 
 

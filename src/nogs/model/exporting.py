@@ -1,7 +1,7 @@
 """One step of a network as an ONNX file: state, patch and location in; state, labels and next location out.
 
-All shapes are fixed and nothing grows, so a step takes the same memory every time. What a program needs besides, the
-grid, the labels, the first state and where to look first, is in the file's metadata.
+All shapes are fixed, so every step takes the same memory. The file's metadata has what else a program needs: the grid,
+the labels, the first state and the first locations.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ INPUTS = ("state", "patch", "location")
 OUTPUTS = ("next_state", "labels", "locations")
 OPSET = 18
 TOLERANCE = 1e-4
-"""Largest difference to torch that a float32 file may have, in states and probabilities."""
+"""Largest tolerated difference of a float32 file to torch, in states and probabilities."""
 
 
 def export_onnx(model: Model, path: Path, *, precision: str = "float32") -> Path:
-    """Write the network's step as float32, or with int8 weights and activations that are scaled as it runs."""
+    """Write the network's step as float32, or with int8 weights and dynamically scaled activations."""
     if precision not in ("float32", "int8"):
         raise InputError(f"There is no precision {precision!r} to export; choose float32 or int8.")
     graph = _graph(model)
@@ -45,7 +45,7 @@ def export_onnx(model: Model, path: Path, *, precision: str = "float32") -> Path
 
 
 def metadata(model: Model, precision: str) -> dict[str, str]:
-    """What stands in the file besides the graph, as strings; arrays are base64 of little-endian float32."""
+    """The file's metadata, as strings; arrays are base64 of little-endian float32."""
     networks, architecture = model.networks, model.networks.architecture
     with torch.no_grad():
         state = networks.start(1)
@@ -89,7 +89,7 @@ def agreement(model: Model, path: Path, *, steps: int = 32, seed: int = 0) -> fl
 
 
 def needs(package: str) -> None:
-    """A sentence where the extra is not installed."""
+    """Raise an error if the extra is not installed."""
     from importlib.util import find_spec
 
     if find_spec(package) is None:
@@ -103,7 +103,7 @@ def _graph(model: Model) -> onnx.ModelProto:
 
     networks = model.networks.to("cpu")
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.filterwarnings("ignore", category=FutureWarning)  # the exporter's own, about its own parts
+        warnings.filterwarnings("ignore", category=FutureWarning)  # of the exporter about itself
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         program = torch.onnx.export(
             Step(networks).eval(),
@@ -116,7 +116,7 @@ def _graph(model: Model) -> onnx.ModelProto:
             verbose=False,
         )
         assert program is not None
-        # without limits of size, so that every weight is a constant that can be quantised
+        # without size limits, so that every weight becomes a constant that can be quantised
         graph = optimizer.optimize(program.model_proto, input_size_limit=1 << 40, output_size_limit=1 << 40)
     _strip(graph)
     return graph
@@ -128,7 +128,7 @@ def _quantised(graph: onnx.ModelProto) -> onnx.ModelProto:
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # the step that this mark stands for, folding constants, is done; without it the quantiser logs a warning
+    # this mark says that constants are folded, which they are; without it the quantiser logs a warning
     _set_metadata(graph, {"onnx.quant.pre_process": "onnxruntime.quant"})
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "int8.onnx"
@@ -138,7 +138,7 @@ def _quantised(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _strip(graph: onnx.ModelProto) -> None:
-    """Remove what tells of the exporter and its folders, and shapes of values that folding has changed."""
+    """Remove traces of the exporter and its folders, and shapes of values that folding has changed."""
     del graph.graph.value_info[:]
     graph.doc_string = graph.graph.doc_string = ""
     for node in graph.graph.node:

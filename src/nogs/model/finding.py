@@ -1,4 +1,4 @@
-"""Which network is meant: a published one, one of a run's many, a packed folder, a repository of the hub, or a file."""
+"""Finding a network: a published one, one of a run's many, a packed folder, a repository of the hub, or a file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, Literal
 from nogs.model.found import CONFIG, WEIGHTS, Found
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, read_yaml
+from nogs.runtime.spelling import instead, instead_of_run
 
 Best = Literal["accuracy", "balanced_accuracy", "nll"]
-"""What a kept network is best at on the validation images."""
+"""Validation measures by which the best network is kept."""
 
 HUB = "hf://"
 
@@ -21,9 +22,9 @@ def find(
 ) -> Found:
     """The network of `source`: a published name, a run, a packed folder, `hf://user/repository[@revision]`, or a file.
 
-    `network` names one of a run's, such as ram/seed-0, or words of its name, such as Smiling; of those that fit, the
-    best on the validation images is taken. Networks of different attributes are never compared: `attribute` chooses.
-    A folder that is called like a published network is meant by a path, such as ./cub.
+    `network` names one of a run's, such as ram/seed-0, or words of its name, such as Smiling. Of those that fit, the
+    best on the validation images is taken. Networks of different attributes are never compared: `attribute` selects.
+    A folder with the name of a published network is given as a path, such as ./cub.
     """
     from nogs.posterior.store import published  # brings torch
 
@@ -36,12 +37,16 @@ def find(
         here = f"; the folder of that name is ./{source}" if path.is_dir() else ""
         return Found(files[source], source, {"kind": source}, f"{source} comes with nogs{here}", attribute)
     if path.is_file():
+        if path.suffix != ".safetensors":
+            raise InputError(f"{path} is not a network (.safetensors); give the folder of its run.")
         return Found(path, path.stem, _data(path.parent), f"{path} is the only one", attribute)
     if (path / WEIGHTS).exists():
         return _packed(path, str(path), attribute)
     if not path.is_dir():
         names = f", or a published name: {', '.join(files)}" if files else ""
-        raise InputError(f"There is no run {path}; give the folder that nogs train or nogs run wrote{names}.")
+        meant = instead(str(source), files, otherwise=f"give the folder that nogs train or nogs run wrote{names}.")
+        meant = instead_of_run(path, otherwise=meant)
+        raise InputError(f"There is no run {path}; {meant}")
     return _of_run(path, network, attribute, best)
 
 
@@ -59,14 +64,17 @@ def _packed(folder: Path, source: str, attribute: str | None) -> Found:
 
 
 def _of_run(run: Path, network: str | None, attribute: str | None, best: Best) -> Found:
-    from nogs.plus.store import about_network  # brings torch
+    from nogs.attention.methods import GIVEN  # brings torch
+    from nogs.plus.store import about_network
 
     kept = f"best-{best}.safetensors"
     top = run / "attention" if (run / "attention").is_dir() else run
     paths = {path.parent.relative_to(top).as_posix(): path for path in sorted(top.rglob(kept))}
     if not paths:
-        raise InputError(f"{run} holds no trained networks; make some with nogs train ... --out {run}.")
+        meant = instead_of_run(run, otherwise=f"make some with nogs train ... --out {run}.")
+        raise InputError(f"{run} holds no trained networks; {meant}")
     names = list(paths) if network is None else _named(network, list(paths), run)
+    names.sort(key=lambda name: name.partition("/")[0] in GIVEN)  # a tie goes to a network that chooses
     about = {name: about_network(paths[name]) for name in names}
     attributes = sorted({str(about[name].get("attribute")) for name in names})
     if attribute is not None:
@@ -74,7 +82,8 @@ def _of_run(run: Path, network: str | None, attribute: str | None, best: Best) -
             raise InputError(f"The networks of {run} are for one label, not for attributes; leave {attribute!r} out.")
         names = [name for name in names if about[name].get("attribute") == attribute]
         if not names:
-            raise InputError(f"{run} has no network for {attribute!r}; it has some for {', '.join(attributes)}.")
+            meant = instead(attribute, attributes, otherwise=f"it has some for {', '.join(attributes)}.")
+            raise InputError(f"{run} has no network for {attribute!r}; {meant}")
         attributes = [attribute]
     if len(attributes) > 1:
         shown = ", ".join(attributes[:5]) + (" ..." if len(attributes) > 5 else "")
@@ -89,13 +98,13 @@ def _of_run(run: Path, network: str | None, attribute: str | None, best: Best) -
     if len(names) == 1:
         why = f"{name} is the only one" if len(paths) == 1 else f"{name} was asked for"
     else:
-        shown = f"{scores[name]:.3f}" if best == "nll" else f"{scores[name]:.1%}"
+        shown = f"{scores[name]:z.3f}" if best == "nll" else f"{scores[name]:.1%}"
         why = f"{name} is the best of {len(names)} by validation {best.replace('_', ' ')}: {shown}"
     return Found(paths[name], name, _data(run), why)
 
 
 def _named(network: str, names: Sequence[str], run: Path) -> list[str]:
-    """The networks that `network` names: exactly, or by some of the words of their names."""
+    """The networks that `network` names, exactly or by words of their names."""
     wanted = network.strip("/")
     if wanted in names:
         return [wanted]
@@ -103,12 +112,13 @@ def _named(network: str, names: Sequence[str], run: Path) -> list[str]:
     fitting = [name for name in names if words <= set(name.split("/"))]
     if not fitting:
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        raise InputError(f"{run} has no network {network!r}; it has {shown}.")
+        every = {*names, *(word for name in names for word in name.split("/"))}
+        raise InputError(f"{run} has no network {network!r}; {instead(network, every, otherwise=f'it has {shown}.')}")
     return fitting
 
 
 def _data(place: Path) -> dict[str, Any]:
-    """The data fields of the recipe of the run that `place` is or lies in; `Recipe` itself is a floor above."""
+    """The data fields of the recipe of the run at or above `place`; `Recipe` can't be imported here."""
     around = (place, *place.resolve().parents[:4])  # RUN/attention/METHOD/ATTRIBUTE/SEED
     path = next((folder / "recipe.yaml" for folder in around if (folder / "recipe.yaml").exists()), None)
     values = read_yaml(path) if path else {}

@@ -1,4 +1,4 @@
-"""Folders of pictures to ask a network about: their true classes where folders are classes, and how many are right."""
+"""Folders of pictures to classify: their true classes where folders are classes, and how many answers are right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEARNT = ("train", "validation")
 
 @dataclass(frozen=True)
 class Asked:
-    """A picture's file, its class where a folder tells it, and the split of the run that it is in, if any."""
+    """A picture's file, its class where a folder names it, and its split in the run, if any."""
 
     path: Path
     true: str | None = None
@@ -34,7 +34,7 @@ class Asked:
 def pictures(paths: Iterable[Path], *, labels: Sequence[str], run: Path | None = None) -> list[Asked]:
     """The files among `paths`, and every picture below the folders among them; one without pictures is refused.
 
-    A picture's class is the nearest folder above it that is named like one of the `labels`.
+    A picture's class is the nearest folder above it whose name is one of the `labels`.
     """
     home, splits = _splits(run)
     out = []
@@ -58,8 +58,8 @@ def pictures(paths: Iterable[Path], *, labels: Sequence[str], run: Path | None =
 
 
 def summary(asked: Sequence[Asked], answers: Sequence[Answer]) -> list[str]:
-    """How many are right, in all and class by class, of those whose class is known; pictures that the network was
-    trained or chosen on are told apart."""
+    """How many answers are right, in all and by class, of pictures whose class is known; pictures that the network was
+    trained or selected on are counted separately."""
     known = [
         (one, answer.label == one.true) for one, answer in zip(asked, answers, strict=True) if one.true is not None
     ]
@@ -69,7 +69,7 @@ def summary(asked: Sequence[Asked], answers: Sequence[Answer]) -> list[str]:
     learnt = [right for one, right in known if one.split in _LEARNT]
     if learnt:
         new = [right for one, right in known if one.split not in _LEARNT]
-        rest = f"of the others {_share(new)}" if new else "no others are there"
+        rest = f"of the others {_share(new)}" if new else "there are no others"
         lines.append(f"  the network was trained or chosen on {len(learnt):,} of them; {rest}")
         known = [(one, right) for one, right in known if one.split not in _LEARNT] or known
     names = list(dict.fromkeys(str(one.true) for one, _ in known))
@@ -97,7 +97,7 @@ def _share(right: Sequence[bool]) -> str:
 
 
 def _splits(run: Path | None) -> tuple[Path | None, dict[str, str]]:
-    """Where a run's own pictures lie, and the split of each by its id; nothing where that is not known."""
+    """The folder of a run's own pictures, and the split of each by its id; nothing where that is not known."""
     local, path = (None, None) if run is None else (run / "local.json", run / "data" / "splits.json")
     if local is None or path is None or not local.is_file() or not path.is_file():
         return None, {}

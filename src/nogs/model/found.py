@@ -11,13 +11,13 @@ __all__ = ["CONFIG", "WEIGHTS", "Found"]
 WEIGHTS = "model.safetensors"
 """The network's file in a packed folder."""
 CONFIG = "config.json"
-"""What a packed folder says about it for programs that don't read its header."""
+"""The description of the network for programs that don't read its header."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A network's file, its name in the run, the run's `data` fields (none if unknown), why this one, and which
-    attribute of it is meant (None: its only one, or all)."""
+    """A network's file, its name in the run, the run's `data` fields (none if unknown), the reason for the choice, and
+    the selected attribute (None: its only one, or all)."""
 
     path: Path
     name: str
@@ -27,5 +27,5 @@ class Found:
 
     @property
     def folder(self) -> Path:
-        """Where the network's own files lie: evaluation, metrics, locations."""
+        """The folder of the network's own files: evaluation, metrics, locations."""
         return self.path.parent

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from nogs import __version__
+from nogs.attention.looking import Looking
 from nogs.attention.network import Networks
 from nogs.attention.store import save_network
 from nogs.model.card import card
 from nogs.model.found import CONFIG, WEIGHTS, Found
+from nogs.plus.network import TokenNetwork
 from nogs.plus.publishing import copy_network
 from nogs.plus.store import about_network, attributes_of, load_network
 from nogs.runtime.errors import InputError
@@ -24,7 +26,7 @@ from nogs.runtime.files import write_sealed, write_text
 
 FORMAT = "nogs packed network 1"
 DATA_FIELDS = ("kind", "image_size", "glimpse", "grid_count", "grid_last", "grid_spacing", "fit")
-"""What of the recipe's data goes along: how pictures are prepared, but not the user's own columns and files."""
+"""The fields of the recipe's data that are packed: how pictures are prepared, but not the user's columns and files."""
 
 
 def pack(found: Found, folder: Path, *, licence: str = "other", title: str | None = None) -> Path:
@@ -48,12 +50,15 @@ def pack(found: Found, folder: Path, *, licence: str = "other", title: str | Non
         "label2id": {label: n for n, label in enumerate(about["labels"])},
         "data": data,
         **{name: about.get(name) for name in ("task", "method", "attribute", "seed", "best", "iteration")},
+        "policy": networks.policy,
+        "locations": _locations(networks, several=len(names) > 1),
         "attributes": list(names) if len(names) > 1 else None,
         "title": about.get("title") or about["task"],
         "metrics": {"validation": about.get("validation"), "test": about.get("test")},
+        "test_images": about.get("test_images"),
     }
     if isinstance(networks, Networks):
-        # written anew and not copied: in a run, a network may stand on another's frozen part
+        # written anew and not copied: in a run, a network may use the frozen part of another
         parameters = {name: value[0] for name, value in networks.state_dict().items()}
         save_network(folder / WEIGHTS, parameters, architecture=networks.architecture, about=about)
     else:
@@ -63,6 +68,15 @@ def pack(found: Found, folder: Path, *, licence: str = "other", title: str | Non
     more = re.sub("^#", "##", own.read_text(encoding="utf-8"), flags=re.MULTILINE) if own.is_file() else ""
     write_text(folder / "README.md", card(config, licence=licence, title=title) + (f"\n{more}" if more else ""))
     return folder
+
+
+def _locations(networks: Looking, *, several: bool) -> str:
+    """How locations are chosen: "learned", "fixed", "fixed for each attribute" or "random"."""
+    if not isinstance(networks, TokenNetwork) or networks.looks.head is not None:
+        return "learned"
+    if networks.looks.sampled:
+        return "random"
+    return "fixed for each attribute" if several and not networks.looks.shared else "fixed"
 
 
 def _mean_scores(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -78,7 +92,7 @@ def _mean_scores(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def push(folder: Path, repository: str, *, private: bool = False, message: str = "Upload with nogs") -> str:
-    """Upload a packed folder to `user/repository`, made if it does not exist; returns its address."""
+    """Upload a packed folder to `user/repository`, which is created if needed; returns its address."""
     api = _huggingface().HfApi(library_name="nogs", library_version=__version__)
     with _sentences(f"could not push to {repository!r}", "log in with `hf auth login`, or check the name"):
         url = api.create_repo(repository, private=private, exist_ok=True)
@@ -112,7 +126,7 @@ def _huggingface() -> Any:
 
 
 class _sentences:
-    """Turns what the hub's library raises into one sentence."""
+    """Turns exceptions of the hub's library into one sentence."""
 
     def __init__(self, what: str, advice: str) -> None:
         self.what, self.advice = what, advice

@@ -1,4 +1,4 @@
-"""`load`: a trained network, ready to be asked."""
+"""`load`: a trained network, ready to use."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def load(
     best: Best = "accuracy",
     device: str | torch.device = "cpu",
 ) -> Model | Any:
-    """A published network by its name (celeba-hq, cub), or that of a run, of a packed folder, of
+    """Load a published network by its name (celeba-hq, cub), or that of a run, of a packed folder, of
     `hf://user/repository[@revision]`, or of a safetensors file.
 
     A network of several attributes gives `Attributes`, which answers all of them; with `attribute` (Smiling), and in
-    every other case, a `Model`. A run with several networks: `network` names one (ram/seed-0) or some of its words,
-    else the best on the validation images by `best` is taken; `model.why` says so. Nothing is unpickled.
+    every other case, it is a `Model`. For a run with several networks, `network` names one (ram/seed-0) or words of its
+    name; else the best on the validation images by `best` is taken. `model.why` gives the reason. Nothing is unpickled.
     """
     found = find(source, network=network, attribute=attribute, best=best)
     if found.attribute is None and len(attributes_of(found.path)) > 1:
@@ -38,16 +38,16 @@ def load(
 
 
 def load_found(found: Found, *, device: str | torch.device = "cpu") -> Model:
-    """The network that `find` found; of several attributes one must be meant."""
+    """Load the network that `find` found; of several attributes one must be selected."""
     networks, about = load_network(found.path, attribute=found.attribute, device=device)
     if found.attribute not in (None, about.get("attribute")):
         raise InputError(f"{found.name} is for {about.get('attribute') or 'one label'}, not for {found.attribute!r}.")
     if not about.get("labels"):
-        raise InputError(f"{found.path} names no labels, so it can't tell what it sees; give a network of nogs train.")
+        raise InputError(f"{found.path} has no labels, so it can't classify; give a network of nogs train.")
     if networks.architecture.embedder == "release":
         raise InputError(
-            f"{found.path} has the release's embedder, which normalises by the batch it is in and so can't judge one "
-            "image alone; use nogs evaluate for its scores, or train with --attention.embedder paper."
+            f"{found.path} has the release's embedder, which normalises by the batch and so can't classify a single "
+            "image; use nogs evaluate for its scores, or train with --attention.embedder paper."
         )
     return Model(networks, about=about, name=found.name, fit=fit_of(found), why=found.why)
 
@@ -62,7 +62,7 @@ def _all(found: Found, *, device: str | torch.device) -> Attributes:
 
 
 def fit_of(found: Found) -> Fit:
-    """How a picture becomes square: as the run's own did, by a centre crop where that is not known."""
+    """How a picture is made square: as in the run, or by a centre crop if that is not known."""
     # CelebA-HQ's pictures are square; CUB's were cropped by boxes, which a new picture does not have
     fit = found.data.get("fit", "crop") if found.data.get("kind", "folder") == "folder" else "crop"
     if fit not in get_args(Fit):

@@ -1,4 +1,4 @@
-"""Pictures from outside: any file, Pillow image or array as the pixels that a network's glimpses are cut from."""
+"""New pictures: any file, Pillow image or array as the pixels that a network's glimpses are cut from."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def read_picture(image: str | Path | Image.Image | npt.NDArray[np.uint8], *, gri
         if image.dtype == np.uint8 and image.shape == (grid.height, grid.width, 3):
             return Picture(np.array(image), ())
         image = _pillow(image)
+    if not isinstance(image, str | Path | Image.Image):
+        raise InputError(f"A picture must be a file's path, a Pillow image or a uint8 array, not {_kind(image)}.")
     if grid.height != grid.width:
         raise InputError(
             f"The network's images are {grid.height} x {grid.width} px, not square; give an array of that size."
@@ -39,9 +41,13 @@ def read_picture(image: str | Path | Image.Image | npt.NDArray[np.uint8], *, gri
         decoded = decode(read_regular(image, most=MOST), how) if isinstance(image, str | Path) else fitted(image, how)
     except FileNotFoundError:
         raise InputError(f"There is no file {image}; check its path.") from None
-    except Exception as error:  # Pillow's readers raise many kinds on damaged files; all mean: not this picture
+    except Exception as error:  # Pillow's readers raise many kinds of errors for damaged files
         raise InputError(f"{name} can't be read ({reason(error)}); save it again as PNG or JPEG.") from error
     return Picture(np.array(decoded.pixels), (*decoded.conversions, *_resized(decoded.size, grid, fit)))
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of the type {type(value).__name__}"
 
 
 def _pillow(image: npt.NDArray[np.uint8]) -> Image.Image:
@@ -55,7 +61,7 @@ def _pillow(image: npt.NDArray[np.uint8]) -> Image.Image:
 
 
 def _resized(size: tuple[int, int], grid: Grid, fit: Fit) -> tuple[str, ...]:
-    """What became of the picture's shape and size, where that matters for the answer."""
+    """Changes of the picture's shape and size that matter for the answer."""
     width, height = size
     notes = []
     if width != height:

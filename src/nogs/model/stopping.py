@@ -1,11 +1,11 @@
-"""Stopping early: how often a network would be right after each glimpse, and with a confidence that ends the look.
+"""Early stopping: a network's accuracy after each glimpse, and with a confidence threshold that ends the look.
 
-The classifier is trained on the state after all T glimpses alone; what it says earlier is measured here, not promised.
+The paper's classifier is trained only on the state after all T glimpses; its earlier answers are measured here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,14 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from nogs.attention import policy as policies
-from nogs.attention.cohort import Member, member_labels
+from nogs.attention.cohort import Member, label_names, member_labels
 from nogs.attention.looking import Looking
 from nogs.attention.store import check_splits
 from nogs.data.task import Task
 from nogs.glimpse import Grid, cut, shown
+from nogs.plus.network import TokenNetwork
+from nogs.plus.together import look_at
+from nogs.posterior.queries import resident
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_json
@@ -40,41 +43,81 @@ def accuracy_by_glimpses(
     trajectories: int = 5,
     thresholds: Sequence[float] = THRESHOLDS,
 ) -> dict[str, Any]:
-    """What `accuracy-by-glimpses.json` holds, for one network (M = 1) on a split of its task.
+    """The content of `accuracy-by-glimpses.json`, for one network (M = 1) on a split of its task.
 
-    For the policies argmax and sample: accuracy, NLL and mean confidence after 1, 2 ... T glimpses, and for each
-    threshold the accuracy, mean number of glimpses and share of pixels read when the first confidence that reaches it
-    ends the look. Sampled looks use the random numbers of `nogs evaluate`.
+    For the policies argmax and sample, it has accuracy, NLL and mean confidence after 1, 2 ... T glimpses. For each
+    threshold it has the accuracy, mean number of glimpses and share of pixels read when the first confidence that
+    reaches it ends the look. Sampled looks use the random numbers of `nogs evaluate`. A network whose own policy is
+    argmax draws nothing in either.
     """
-    check(networks, about, task)
-    rows = torch.from_numpy(task.rows(split))
-    labels = member_labels(task, Member(about["method"], seed=about["seed"], attribute=about["attribute"]))
-    architecture = networks.architecture
-    found = {}
-    for name, samples in (("argmax", 1), ("sample", trajectories)):
-        truth = torch.from_numpy(labels)[rows].repeat_interleave(samples)
-        uniforms = None
-        if name == "sample":
-            key = streams.key(about["seed"], "evaluation", split)
-            counter = torch.arange(len(truth) * architecture.glimpses).view(len(truth), -1)
-            uniforms = streams.uniform(key, counter)
-        images = rows.repeat_interleave(samples)
-        log_probabilities, locations = watch(networks, task.images, images, uniforms)
-        found[name] = summary(log_probabilities, locations, truth, grid=architecture.grid, thresholds=thresholds)
-    return {
-        "format": FORMAT,
-        **{name: about.get(name) for name in ("task", "method", "attribute", "seed", "best", "iteration")},
-        "split": split,
-        "images": len(rows),
-        "trajectories": trajectories,
-        "own": networks.policy,
-        "glimpses": list(range(1, architecture.glimpses + 1)),
-        "policies": found,
-    }
+    how: dict[str, Any] = {"split": split, "trajectories": trajectories, "thresholds": thresholds}
+    return accuracies_by_glimpses(networks, [about], task, **how)[0]
+
+
+def accuracies_by_glimpses(
+    networks: Looking,
+    abouts: Sequence[dict[str, Any]],
+    task: Task,
+    *,
+    split: str = "test",
+    trajectories: int = 5,
+    thresholds: Sequence[float] = THRESHOLDS,
+) -> list[dict[str, Any]]:
+    """`accuracy_by_glimpses` for each of `abouts`: every attribute of a network, or its selected one."""
+    for about in abouts:
+        check(networks, about, task)
+    rows, architecture = torch.from_numpy(task.rows(split)), networks.architecture
+    out: list[dict[str, Any]] = [{} for _ in abouts]
+    for name, samples in (("argmax", 0), ("sample", trajectories if networks.policy == "sample" else 0)):
+        if name == "sample" and not samples:
+            out = [{**found, name: found["argmax"]} for found in out]
+            continue
+        looks = _looks(networks, abouts, task, split=split, samples=samples)
+        for found, about, (log_probabilities, locations) in zip(out, abouts, looks):
+            labels = member_labels(task, Member(about["method"], seed=about["seed"], attribute=about["attribute"]))
+            truth = torch.from_numpy(labels)[rows].repeat_interleave(samples or 1)
+            found[name] = summary(log_probabilities, locations, truth, grid=architecture.grid, thresholds=thresholds)
+    return [
+        {
+            "format": FORMAT,
+            **{name: about.get(name) for name in ("task", "method", "attribute", "seed", "best", "iteration")},
+            "split": split,
+            "images": len(rows),
+            "trajectories": trajectories,
+            "own": networks.policy,
+            "glimpses": list(range(1, architecture.glimpses + 1)),
+            "policies": found,
+        }
+        for about, found in zip(abouts, out)
+    ]
+
+
+def _looks(
+    networks: Looking, abouts: Sequence[dict[str, Any]], task: Task, *, split: str, samples: int
+) -> Iterable[tuple[Float[Tensor, "n T K"], Int[Tensor, "n T"]]]:
+    """For each of `abouts`, what `watch` finds on a split with so many drawn looks at each image; 0: the best one."""
+    rows, seed = torch.from_numpy(task.rows(split)), abouts[0]["seed"]
+    if isinstance(networks, TokenNetwork):
+        device = networks.pixels.device
+        looked = look_at(
+            networks,
+            resident(task.images, device),
+            rows.to(device),
+            key=(seed, split),
+            trajectories=samples or 1,
+            attributes=[networks.attribute] if len(abouts) == 1 else None,
+            greedy=not samples,
+        )
+        return zip(looked.answers.cpu(), looked.locations.cpu())
+    images, uniforms = rows.repeat_interleave(samples or 1), None
+    if samples:
+        counter = torch.arange(len(images) * networks.architecture.glimpses).view(len(images), -1)
+        uniforms = streams.uniform(streams.key(seed, "evaluation", split), counter)
+    return [watch(networks, task.images, images, uniforms)]
 
 
 def write_accuracy_by_glimpses(path: Path, found: dict[str, Any]) -> Path:
-    """Write what `accuracy_by_glimpses` found beside the network of `path`; other splits than test are in the name."""
+    """Write the result of `accuracy_by_glimpses` beside the network of `path`; the name has a split other than test."""
     name = FILE if found["split"] == "test" else FILE.replace(".json", f"-{found['split']}.json")
     write_json(path.parent / name, found)
     return path.parent / name
@@ -82,8 +125,7 @@ def write_accuracy_by_glimpses(path: Path, found: dict[str, Any]) -> Path:
 
 def check(networks: Looking, about: dict[str, Any], task: Task, *, name: object = "The network") -> None:
     """Refuse a task that the network of that `name` was not trained for."""
-    attribute = about["attribute"]
-    names = [f"not {attribute}", attribute] if attribute else list(task.space.names)
+    names = label_names(task, about["attribute"])
     if networks.architecture.grid != task.grid or about["task"] != task.name or about["labels"] != names:
         raise InputError(
             f"{name} was trained on task {about['task']!r} with another grid, or other labels, than this data has; "
@@ -134,7 +176,8 @@ def summary(
     right = (said == labels[:, None]).float()
     nll = -log_probabilities.gather(-1, labels[:, None, None].expand(*said.shape, 1))[..., 0]
     glimpses = said.shape[1]
-    read = shown(grid.pixels[locations], glimpse=grid.glimpse, height=grid.height, width=grid.width)
+    orders, which = locations.unique(dim=0, return_inverse=True)  # often few, or one
+    read = shown(grid.pixels[orders], glimpse=grid.glimpse, height=grid.height, width=grid.width)[which]
     stopping = []
     for threshold in sorted(thresholds):
         sure = confidence >= threshold

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class PlusConfig(BaseModel):
-    """How a posterior becomes the network of PS-NOGS+, which chooses where to look."""
+    """Training of the network of PS-NOGS+ from a posterior."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -15,10 +18,18 @@ class PlusConfig(BaseModel):
     batch: int = Field(128, ge=1)
     """Images per iteration."""
     candidates: int = Field(8, ge=2)
-    """Locations per step whose cross-entropy is learned: the chosen one and others."""
+    """Locations per step whose cross-entropy is learned: the chosen one and some others."""
     core_rate: float = Field(3e-4, ge=0)
     """AdamW's largest step size for the posterior's network; 0 leaves it as it is."""
     learning_rate: float = Field(1e-3, gt=0)
     """AdamW's largest step size for the location head."""
     validate_every: int = Field(200, ge=1)
     """Iterations between validations."""
+    shared: bool = False
+    """fixed and ps-nogs+: one policy for all attributes together, instead of one for each."""
+
+    def made_from(self, method: str, attributes: Sequence[str | None]) -> dict[str, Any]:
+        """What a method's network for these attributes depends on."""
+        out = self.model_dump(mode="json", exclude={"shared"}) if method == "ps-nogs+" else {}
+        together = self.shared and len(attributes) > 1 and method in ("fixed", "ps-nogs+")
+        return out | ({"shared": sorted(map(str, attributes))} if together else {})

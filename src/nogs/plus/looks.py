@@ -1,4 +1,4 @@
-"""Where to look next: a table of the fixed order's losses, and a location head that corrects it for what was seen."""
+"""Scores of the next location: a table of the fixed order's losses, and a location head that adapts it to an image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nogs.posterior.tokens import Block, GlimpseTokens
 from nogs.supervision.fixed import between, coarse_locations
 
 TEMPERATURE = 0.05
-"""Nats: of two locations, one expected to be so much better is taken e times as often where locations are drawn."""
+"""Temperature in nats: where locations are drawn, one whose score is lower by this is drawn e times as often."""
 
 _HIDDEN = 256
 
@@ -25,7 +25,7 @@ def context(
     tokens: Float[Tensor, "Q S D"],
     seen: Bool[Tensor, "Q S"] | None = None,
 ) -> Float[Tensor, "Q D"]:
-    """`GlimpseTokens.context` for rows of one length, in operations that every exporter knows."""
+    """`GlimpseTokens.context` for rows of one length, in operations that every exporter supports."""
     first = prior.to(tokens.dtype).expand(len(tokens), 1, -1)
     x, bias = torch.cat([first, tokens], 1), None
     if seen is not None:
@@ -34,7 +34,7 @@ def context(
     for n, block in enumerate(blocks):
         assert isinstance(block, Block)
         queries, keys, values = block.qkv(block.norm1(x)).chunk(3, -1)
-        if n == len(blocks) - 1:  # only the prior token is asked for
+        if n == len(blocks) - 1:  # only the prior token is needed
             queries, x = queries[:, :1], x[:, :1]
         q, k, v = (y.unflatten(-1, (block.heads, -1)).transpose(1, 2) for y in (queries, keys, values))
         mask = None if bias is None else bias.to(q.dtype)
@@ -45,19 +45,19 @@ def context(
 
 
 class LocationHead(nn.Module):
-    """What the glimpses say about each location's loss, besides its mean over images; at first nothing.
+    """Corrects each location's mean loss over images by the glimpses so far; initially by zero.
 
-    It reads the core's state and, with transformer blocks of its own, the core's tokens. All attributes share it: each
-    has a gain for every hidden unit.
+    It reads the core's state and, with transformer blocks of its own, the core's tokens. All policies share it, and
+    each has a gain for every hidden unit.
     """
 
-    def __init__(self, core: GlimpseTokens, *, attributes: int) -> None:
+    def __init__(self, core: GlimpseTokens, *, ways: int) -> None:
         super().__init__()
         width = core.prior.numel()
         self.blocks, self.prior = copy.deepcopy(core.blocks), nn.Parameter(core.prior.detach().clone())
         self.norm = nn.LayerNorm(2 * width)
         self.hidden = nn.Linear(2 * width, _HIDDEN)
-        self.gain = nn.Parameter(torch.ones(attributes, _HIDDEN))
+        self.gain = nn.Parameter(torch.ones(ways, _HIDDEN))
         coarse = coarse_locations(core.grid)
         self.last = Float32Linear(_HIDDEN, len(coarse))
         self.register_buffer("spread", between(core.grid, torch.eye(len(coarse))), persistent=False)
@@ -69,21 +69,21 @@ class LocationHead(nn.Module):
         self,
         state: Float[Tensor, "Q D"],
         tokens: Float[Tensor, "Q S D"],
-        attribute: Int[Tensor, " Q"] | None,
+        way: Int[Tensor, " Q"] | None,
         seen: Bool[Tensor, "Q S"] | None = None,
     ) -> Float32[Tensor, "Q A L"]:
-        """Corrections in nats, of one attribute each, or of all."""
+        """Corrections in nats, for one policy (`way`) per query, or for all."""
         own = context(self.prior, self.blocks, tokens, seen)
         hidden = F.gelu(self.hidden(self.norm(torch.cat([own, state], -1))))
-        gain = self.gain if attribute is None else self.gain[attribute][:, None]
+        gain = self.gain if way is None else self.gain[way][:, None]
         return self.last(hidden[:, None] * gain) @ self.spread
 
 
 class Looks(nn.Module):
-    """A score for every location at every step, of each of A attributes; the least unseen one is looked at.
+    """A score for every location at every step, for each of A policies; the unseen location of least score is next.
 
-    Without `learned` it is the table alone: one order for all images. `sampled` says that locations are drawn by their
-    scores and not the best one taken, as for locations at random.
+    Every attribute has its own policy, or all share one, for which `attribute` does not matter. Without `learned` the
+    table alone gives one order for all images. With `sampled`, locations are drawn by their scores, as for random ones.
     """
 
     def __init__(
@@ -97,25 +97,35 @@ class Looks(nn.Module):
         super().__init__()
         self.table = nn.Parameter(table.clone())
         self.sampled = sampled
-        self.head = LocationHead(core, attributes=len(table)) if learned else None
+        self.head = LocationHead(core, ways=len(table)) if learned else None
+
+    @property
+    def shared(self) -> bool:
+        """Whether there is a single policy."""
+        return len(self.table) == 1
 
     def forward(
         self,
-        state: Float[Tensor, "Q D"],
+        state: Float[Tensor, "Q D"] | None,
         tokens: Float[Tensor, "Q S D"],
         attribute: Int[Tensor, " Q"],
         step: Int[Tensor, " Q"] | int,
         seen: Bool[Tensor, "Q S"] | None = None,
     ) -> Float32[Tensor, "Q L"]:
-        """Scores in nats before the glimpse number `step` (from 0); no gradient reaches the core."""
-        table = self.table[attribute, step]
+        """Scores in nats before the glimpse number `step` (from 0); a table alone needs no state.
+
+        No gradient reaches the core.
+        """
+        way = torch.zeros_like(attribute) if self.shared else attribute
+        table = self.table[way, step]
         if self.head is None:
             return table
-        return table + self.head(state.detach(), tokens.detach(), attribute, seen)[:, 0]
+        assert state is not None
+        return table + self.head(state.detach(), tokens.detach(), way, seen)[:, 0]
 
     def of_all(
         self, state: Float[Tensor, "Q D"], tokens: Float[Tensor, "Q S D"], step: int
     ) -> Float32[Tensor, "Q A L"]:
-        """Scores of all attributes; locations that were seen are like any other."""
+        """Scores of all policies; seen locations are treated like any other."""
         assert self.head is not None
         return self.table[:, step] + self.head(state.detach(), tokens.detach(), None)

@@ -1,6 +1,6 @@
 """The network of PS-NOGS+: the posterior's tokens and transformer classify after every glimpse, and `Looks` chooses.
 
-Its state holds the tokens of the glimpses so far: as with the paper's GRU, a step needs one patch and its location.
+Its state holds the tokens of the glimpses so far. So a step needs one patch and its location, as with the paper's GRU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEEN = 1e4  # added to the score of a location that was seen
 
 @dataclass(frozen=True)
 class Architecture:
-    """What users of a network ask it about its shapes."""
+    """The shapes of a network, for its users."""
 
     grid: Grid
     glimpses: int
@@ -42,10 +42,10 @@ class Architecture:
 
 
 class TokenNetwork(Looking):
-    """A posterior's core with its calibration, and a way to look for each of some label variables.
+    """A posterior's core with its calibration, and a policy for each of some label variables.
 
-    `variables` are those of the posterior that have a way to look; `attribute` is the position among them of the one
-    that `start`, `see`, `classify` and `location_logits` speak of. `inverse_temperature` has a column for each.
+    `variables` are indices of the posterior's label variables. `attribute` is the position among them of the one that
+    `start`, `see`, `classify` and `location_logits` use. `inverse_temperature` has a column for each.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TokenNetwork(Looking):
         variables: Sequence[int] = (0,),
         sampled: bool = False,
     ) -> TokenNetwork:
-        """A network that looks as a table says, and answers as a posterior does."""
+        """A network with the locations of a table and the predictions of a posterior."""
         core = posterior.network
         assert isinstance(core, GlimpseTokens)
         looks = Looks(core, table, sampled=sampled)
@@ -96,7 +96,7 @@ class TokenNetwork(Looking):
         made = cls(core, posterior.architecture, looks, variables=variables, inverse_temperature=scale)
         return made.to(posterior.device)
 
-    # -- one image after the other, or many: what training and evaluation use --------------------------------------
+    # for training and evaluation: many images at once
 
     def read(
         self,
@@ -113,31 +113,28 @@ class TokenNetwork(Looking):
         return self.core.encode(glimpses.flatten(0, 1), pixels.flatten(0, 1)).unflatten(0, locations.shape)
 
     def states(self, tokens: Float[Tensor, "B k n D"]) -> Float[Tensor, "B D"]:
-        """What k glimpses say together."""
+        """The states after k glimpses."""
         return context(self.core.prior, self.core.blocks, tokens.flatten(1, 2))
 
     def answers(
-        self, state: Float[Tensor, "B D"], attribute: Int[Tensor, " B"], step: int | None = None
+        self, state: Float[Tensor, "B D"], attribute: Int[Tensor, " B"], step: Int[Tensor, " B"] | int
     ) -> Float32[Tensor, "B C"]:
-        """Log-probabilities of the attribute's values after `step` glimpses; None: as they are, not calibrated."""
-        scale = None if step is None else self.inverse_temperature[step, attribute][:, None]
-        return self._values(self.core.classify(state), attribute, scale)
+        """Log-probabilities of the attribute's values after `step` glimpses."""
+        scale = self.inverse_temperature[step, attribute][:, None]
+        found = self.posterior.head.log_probabilities(self.core.classify(state), scale)
+        if found.shape[1] == 1:
+            return found[:, 0]
+        which = self.variable[attribute][:, None, None].expand(-1, 1, found.shape[2])
+        return found.gather(1, which)[:, 0]
 
     def all_answers(self, state: Float[Tensor, "B D"], step: int | None = None) -> Float32[Tensor, "B A C"]:
-        """Log-probabilities of all attributes' values, likewise."""
-        scale = None if step is None else self.inverse_temperature[step][None]
+        """Log-probabilities of all attributes' values after `step` glimpses; None: without calibration."""
+        scale = None if step is None else self.inverse_temperature[step].expand(len(state), -1)
         logits = self.core.classify(state)
         if self.posterior.head.space.kind == "categorical":
             return self.posterior.head.log_probabilities(logits, scale)
         found = self.posterior.head.log_probabilities(logits)[:, self.variable]
         return found if scale is None else (found * scale[..., None]).log_softmax(-1)
-
-    def _values(self, logits: Tensor, attribute: Tensor, scale: Tensor | None) -> Tensor:
-        found = self.posterior.head.log_probabilities(logits, scale)
-        if found.shape[1] == 1:
-            return found[:, 0]
-        which = self.variable[attribute][:, None, None].expand(-1, 1, found.shape[2])
-        return found.gather(1, which)[:, 0]
 
     def scores(
         self,
@@ -147,7 +144,7 @@ class TokenNetwork(Looking):
         *,
         state: Float[Tensor, "B D"] | None = None,
     ) -> Float32[Tensor, "B L"]:
-        """Score of every location after the k glimpses at `seen`, which are put behind all others."""
+        """Score of every location after the k glimpses at `seen`, which are ranked behind all others."""
         if state is None and self.looks.head is not None:
             with torch.no_grad():
                 state = self.states(tokens)
@@ -159,19 +156,22 @@ class TokenNetwork(Looking):
         self,
         images: UInt8[Tensor, "N H W 3"],
         rows: Int[Tensor, " B"],
-        attribute: Int[Tensor, " B"],
+        attribute: Int[Tensor, " B"] | None,
         *,
         uniforms: Float[Tensor, "B T"] | None = None,
-    ) -> tuple[Float32[Tensor, "B T C"], Int[Tensor, "B T"], Float32[Tensor, "B T"]]:
+    ) -> tuple[Float32[Tensor, "B T *A C"], Int[Tensor, "B T"], Float32[Tensor, "B T"]]:
         """T glimpses of each image: answers after each, locations, entropies of the policy.
 
-        Locations are drawn with `uniforms`, or are the best ones without.
+        Locations are drawn with `uniforms`, or are the best ones without. Where all attributes share a policy, the
+        `attribute` None gives answers for all of them.
         """
+        assert attribute is not None or self.looks.shared
+        way = rows.new_zeros(len(rows)) if attribute is None else attribute
         tokens = self.read(images, rows, rows.new_zeros(len(rows), 0))
         seen, state = rows.new_zeros(len(rows), 0), self.states(tokens)
         said, entropies = [], []
         for step in range(self.architecture.glimpses):
-            logits = -self.scores(tokens, attribute, seen, state=state) / TEMPERATURE
+            logits = -self.scores(tokens, way, seen, state=state) / TEMPERATURE
             log_policy = logits.log_softmax(-1)
             entropies.append(-(log_policy.exp() * log_policy).sum(-1))
             if uniforms is None:
@@ -183,10 +183,11 @@ class TokenNetwork(Looking):
             seen = torch.cat([seen, location], 1)
             tokens = torch.cat([tokens, self.read(images, rows, location)], 1)
             state = self.states(tokens)
-            said.append(self.answers(state, attribute, step + 1))
+            every = attribute is None
+            said.append(self.all_answers(state, step + 1) if every else self.answers(state, way, step + 1))
         return torch.stack(said, 1), seen, torch.stack(entropies, 1)
 
-    # -- step by step, as `nogs.attention.network.Networks` with M = 1 ----------------------------------------------
+    # step by step, as `nogs.attention.network.Networks` with M = 1
 
     def start(self, batch: int) -> Float[Tensor, "1 B H"]:
         """The state before any glimpse."""
@@ -208,17 +209,15 @@ class TokenNetwork(Looking):
     def classify(self, state: Float[Tensor, "1 B H"]) -> Float[Tensor, "1 B K"]:
         """Calibrated log-probabilities of the labels."""
         tokens, taken, _ = self._parts(state)
-        found = self._masked(tokens, taken)
-        scale = self.inverse_temperature[:, self.attribute][taken.sum(1).round().long()][:, None]
-        return self._values(self.core.classify(found), self._attributes(state), scale)[None]
+        known = self._masked(tokens, taken)
+        return self.answers(known, self._attributes(state), taken.sum(1).round().long())[None]
 
     def location_logits(self, state: Float[Tensor, "1 B H"]) -> Float[Tensor, "1 B L"]:
         """Log-probabilities of the next location, up to a constant, where locations are drawn."""
         tokens, taken, visited = self._parts(state)
         seen = (taken > 0.5).repeat_interleave(self.tokens, 1)
-        scores = self.looks(
-            self._masked(tokens, taken), tokens.flatten(1, 2), self._attributes(state), self._step(taken), seen
-        )
+        known = None if self.looks.head is None else self._masked(tokens, taken)
+        scores = self.looks(known, tokens.flatten(1, 2), self._attributes(state), self._step(taken), seen)
         return -(scores + _SEEN * visited)[None] / TEMPERATURE
 
     def forward(
@@ -229,7 +228,7 @@ class TokenNetwork(Looking):
         uniforms: Float[Tensor, "1 B T"] | None = None,
         entropies: bool = False,
     ) -> Rollout:
-        """What the network does on some images, as `Networks` tells it."""
+        """The rollout on some images, as `Networks` returns it."""
         attribute = self._attributes(rows[..., None])
         uniform = uniforms[0] if uniforms is not None and self.looks.sampled else None
         said, locations, spread = self.look(images, rows[0], attribute, uniforms=uniform)
@@ -237,7 +236,7 @@ class TokenNetwork(Looking):
         return Rollout(locations[None], nothing, nothing, said[None, :, -1], spread[None] if entropies else None)
 
     def _parts(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens `[B, T, n, D]`, which of the T are there, and which locations were seen."""
+        """Tokens `[B, T, n, D]`, which of the T are present, and which locations were seen."""
         glimpses = self.architecture.glimpses
         tokens, taken, visited = state[0].split(
             [glimpses * self.tokens * self.width, glimpses, len(self.architecture.grid)], 1

@@ -1,4 +1,4 @@
-"""Where a network looks, in few bytes: an order of locations where nothing was learned, else table and packed head."""
+"""Compact storage of `Looks`: an order of locations if nothing was learned, else the table and the packed head."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TABLE, ORDER = "table", "order"
 
 
 def packed(tensors: Mapping[str, Tensor], *, by_order: bool, bits: int) -> dict[str, Tensor]:
-    """The tensors of a `Looks` with so many bits a weight. `by_order`: the best locations of its table are all that
-    counts, so they alone are kept; else the table is float16."""
+    """The tensors of a `Looks` with so many bits per weight. With `by_order` only the best locations of its table
+    matter, so only they are kept; else the table is float16."""
     out = rounded({name: value for name, value in tensors.items() if name != TABLE}, bits, keep="inverse_temperature")
     if TABLE in tensors:
         out[ORDER if by_order else TABLE] = _order(tensors[TABLE]) if by_order else tensors[TABLE].half()
@@ -26,8 +26,8 @@ def packed(tensors: Mapping[str, Tensor], *, by_order: bool, bits: int) -> dict[
 
 
 def unpacked(tensors: Mapping[str, Tensor], blank: nn.Module) -> dict[str, Tensor]:
-    """The inverse of `packed`, but for what rounding lost, for a `Looks` like `blank`; others as they are. What does
-    not fit is refused."""
+    """The inverse of `packed` up to rounding, for a `Looks` like `blank`; other tensors are unchanged. Tensors that
+    don't fit are refused."""
     expected = {name: value.shape for name, value in blank.state_dict().items()}
     found = dict(tensors)
     if ORDER in found:

@@ -1,4 +1,4 @@
-"""A posterior to pass on, with the network that stands on it where there is one: one small file for both, with card."""
+"""Publishing a posterior, with the network on it if there is one: one small file for both, with a card."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Fields = Mapping[str, Any]
 
 
 def publish(source: Path, path: Path, *, fields: Fields, defaults: Fields, notes: str = "", bits: int = 16) -> int:
-    """`nogs.posterior.card.publish` for the file of a posterior or of a network on one; how many bytes of it say where
-    to look. A network has all its attributes."""
+    """`nogs.posterior.card.publish` for the file of a posterior or of a network on one, with all its attributes.
+    Returns the number of bytes that store where to look."""
     if tensor_header(source)[0].get("format") == paper.FORMAT:
         raise InputError(f"{source} is a network of the paper, which has no posterior; share it with nogs hub push.")
     source, _ = seen(source, None)
@@ -46,7 +46,7 @@ def publish(source: Path, path: Path, *, fields: Fields, defaults: Fields, notes
 
 
 def copy_network(source: Path, path: Path) -> None:
-    """Write the file of a network, with all its attributes, elsewhere; without the names of folders here."""
+    """Copy the file of a network, with all its attributes, but without the names of local folders."""
     tensors, metadata = load_tensors(seen(source, None)[0])
     config = metadata["about"].get("config", {})
     save_tensors(
@@ -55,29 +55,32 @@ def copy_network(source: Path, path: Path) -> None:
 
 
 def _card(looks: Mapping[str, Any], fields: Fields, defaults: Fields) -> str:
-    """What the card says about where it looks, and what it scores there."""
+    """The card's section on where the network looks, and its scores there."""
     entries = looks["about"]
     one = next(iter(entries.values()))
-    shared = "" in entries
+    single, shared = "" in entries, looks.get("shared", False)
     how = "One order of locations for all images, by greedy selection on images that did not train the posterior"
     if looks["learned"]:
-        how = f"A location head chooses for each image, by what it has seen (iteration {one['iteration']:,})"
+        how = f"A location head chooses from the glimpses so far (iteration {one['iteration']:,})"
     elif one["method"] not in ("fixed", "ps-nogs+"):
-        how = f"As the method `{one['method']}` does"
-    flags = "" if shared else f" --attribute {'all' if len(entries) > 1 else one['attribute']}"
+        how = f"Those of the method `{one['method']}`"
+    flags = "" if single else f" --attribute {'all' if len(entries) > 1 else one['attribute']}"
     flags += f" --seed {one['seed']}"
     if one["method"] == "ps-nogs+":
         flags += card.flags(dotted({"plus": fields["plus"]}), dotted(defaults))
+    elif one["method"] == "fixed" and shared:
+        flags += " --plus.shared"
+    of = "" if single else " shared by all attributes" if shared else " of its own for each attribute"
     lines = [
         "",
-        "## Where it looks",
+        "## Locations",
         "",
-        f"{how}; {looks['glimpses']} glimpses{'' if shared else ' of its own for each attribute'}.",
+        f"{how}; {looks['glimpses']} glimpses{of}.",
         "",
         f"- Command: `nogs train {one['task']} --data DATA --posterior POSTERIOR --method {one['method']}{flags} "
         "--out RUN`",
         "",
-        "Test images along its own looks, before weights were rounded:",
+        "Test images at the network's own locations, before weights were rounded:",
         "",
         "| | accuracy | NLL (nats) |",
         "|---|---|---|",
@@ -86,5 +89,5 @@ def _card(looks: Mapping[str, Any], fields: Fields, defaults: Fields) -> str:
     if len(scores) > 1:
         mean = (sum(score[place] for score in scores) / len(scores) for place in (1, 2))
         scores.insert(0, (f"mean of {len(scores)} attributes", *mean))
-    lines += [f"| {name or one['task']} | {accuracy:.1%} | {nll:.3f} |" for name, accuracy, nll in scores]
+    lines += [f"| {name or one['task']} | {accuracy:.1%} | {nll:z.3f} |" for name, accuracy, nll in scores]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
-"""Files of networks that stand on a posterior: the posterior's own file with tensors that say where to look.
+"""Files of networks on a posterior: the posterior's own file, with additional tensors for where to look.
 
-`load_posterior` reads such a file too, without these. A task with attributes has one file for all of them; in a run,
-each attribute's folder then holds a file without tensors that names it. Networks of the paper are read here as well.
+`load_posterior` reads such a file too, without these tensors. A task with attributes has one file for all of them. In a
+run, each attribute's folder then holds a file without tensors that names it. Networks of the paper are read here too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,19 @@ from nogs.posterior.store import LOOKS, find_posterior, load_posterior, read_hea
 from nogs.posterior.tokens import GlimpseTokens
 from nogs.runtime.errors import InputError
 from nogs.runtime.headers import Header, Name, Size, described
+from nogs.runtime.spelling import instead
 from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
-__all__ = ["about_network", "attributes_of", "load_network", "save_network", "save_view", "seen", "token_posterior"]
+__all__ = [
+    "about_network",
+    "attributes_of",
+    "load_attributes",
+    "load_network",
+    "save_network",
+    "save_view",
+    "seen",
+    "token_posterior",
+]
 
 VIEW = "nogs view of a network 1"
 WHAT = "a network of this version"
@@ -35,17 +45,19 @@ _TEMPERATURE = "inverse_temperature"
 
 
 class _Looks(Header):
-    """What a file says about where its network looks; `about` has a line for each attribute, "" where there is none."""
+    """The metadata of where a network looks; `about` has an entry for each attribute, "" where there is none. One
+    policy is `shared` by all attributes, or each has its own."""
 
     glimpses: int = Field(ge=1, le=1_000)
     variables: list[Size] = Field(min_length=1)
     learned: bool
     sampled: bool
+    shared: bool = False
     about: dict[Name, dict[str, Any]]
 
 
 class _View(Header):
-    """What a view says."""
+    """The metadata of a view."""
 
     format: Literal["nogs view of a network 1"]
     network: Name
@@ -70,6 +82,7 @@ def save_network(
         "variables": list(network.variables),
         "learned": looks.head is not None,
         "sampled": looks.sampled,
+        "shared": looks.shared and len(about) > 1,
         "about": {name: dict(value) for name, value in about.items()},
     }
     core = NetworkPosterior(network.core, posterior.architecture, inverse_temperature=posterior.inverse_temperature)
@@ -77,31 +90,41 @@ def save_network(
 
 
 def save_view(path: Path, network: str, *, attribute: str) -> None:
-    """Write which attribute of the network at `network`, a path seen from this file's folder, is meant."""
+    """Write a view of one attribute of the network at `network`, a path relative to this file's folder."""
     save_tensors(path, {}, {"format": VIEW, "network": network, "attribute": attribute})
 
 
 def load_network(
     path: str | Path, *, attribute: str | None = None, device: str | torch.device = "cpu"
 ) -> tuple[Looking, dict[str, Any]]:
-    """The network of a file, and what the file says about it; `attribute` chooses where it has several."""
+    """The network of a file and its description; `attribute` selects one of several."""
+    path, attribute = seen(find_posterior(path), attribute)
+    network, about = load_attributes(path, device=device)
+    if not isinstance(network, TokenNetwork):
+        return network, next(iter(about.values()))
+    name = _one(path, list(about), attribute)
+    network.attribute = list(about).index(name)
+    return network, about[name]
+
+
+def load_attributes(
+    path: str | Path, *, device: str | torch.device = "cpu"
+) -> tuple[Looking, dict[str, dict[str, Any]]]:
+    """The network of a file, and the description of each of its attributes; "" where there is none."""
     path = find_posterior(path)
-    kind = tensor_header(path)[0].get("format")
-    if kind == paper.FORMAT:
-        return paper.load_network(path, device=device)
-    path, attribute = seen(path, attribute)
+    if tensor_header(path)[0].get("format") == paper.FORMAT:
+        network_of_paper, about = paper.load_network(path, device=device)
+        return network_of_paper, {about.get("attribute") or "": about}
     header = _read_looks(path)
-    names = list(header.about)
-    name = _one(path, names, attribute)
     posterior = load_posterior(path, device=device)
     core = _core(path, posterior)
     tensors = {key.removeprefix(LOOKS): value for key, value in load_tensors(path)[0].items() if key.startswith(LOOKS)}
     temperatures = tensors.pop(_TEMPERATURE, None)
     locations, number = len(posterior.grid), len(header.variables)
-    table = torch.zeros(number, header.glimpses, locations)
+    table = torch.zeros(1 if header.shared else number, header.glimpses, locations)
     with described(path, WHAT):
-        if len(names) != number or max(header.variables) >= posterior.architecture.head.variables:
-            raise InputError(f"it has {number} ways to look for {len(names)} labels")
+        if len(header.about) != number or max(header.variables) >= posterior.architecture.head.variables:
+            raise InputError(f"it has {number} label variables for {len(header.about)} labels")
         with torch.device("meta"):
             blank = Looks(core, table.to("meta"), learned=header.learned)
         tensors = unpacked(tensors, blank)
@@ -114,12 +137,11 @@ def load_network(
     network = TokenNetwork(
         core, posterior.architecture, looks, variables=header.variables, inverse_temperature=temperatures.to(device)
     ).to(device)
-    network.attribute = names.index(name)
-    return network.eval(), dict(header.about[name])
+    return network.eval(), {name: dict(about) for name, about in header.about.items()}
 
 
 def about_network(path: str | Path, *, attribute: str | None = None) -> dict[str, Any]:
-    """What a network's file says about it; its weights are not read."""
+    """The description in a network's file; its weights are not read."""
     path = find_posterior(path)
     if tensor_header(path)[0].get("format") == paper.FORMAT:
         return paper.about_network(path)
@@ -138,7 +160,7 @@ def attributes_of(path: str | Path) -> tuple[str, ...]:
 
 
 def seen(path: Path, attribute: str | None) -> tuple[Path, str | None]:
-    """The file that a view names, and its attribute; any other file is seen as it is."""
+    """The file that a view names, and its attribute; any other file is returned as it is."""
     said, _ = tensor_header(path)
     if said.get("format") != VIEW:
         return path, attribute
@@ -146,19 +168,21 @@ def seen(path: Path, attribute: str | None) -> tuple[Path, str | None]:
         view = _View.model_validate(said)
     below = path.parent / view.network
     if not below.is_file():
-        raise InputError(f"{path} stands on the network {below}, which is not there; keep both in their run's folder.")
+        raise InputError(f"{path} needs the network {below}, which is not there; keep both in their run's folder.")
     return below, view.attribute
 
 
 def _one(path: Path, names: list[str], attribute: str | None) -> str:
-    """The entry that is meant."""
+    """The name of the selected entry."""
     if len(names) == 1 and attribute in (None, names[0]):
         return names[0]
     if attribute is None:
         shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
         raise InputError(f"{path} has networks for {len(names)} attributes; name one with --attribute: {shown}.")
     if attribute not in names:
-        raise InputError(f"{path} has no network for {attribute!r}; choose {', '.join(filter(None, names))}.")
+        known = [name for name in names if name]
+        meant = instead(attribute, known, otherwise=f"choose {', '.join(known)}.")
+        raise InputError(f"{path} has no network for {attribute!r}; {meant}")
     return attribute
 
 
@@ -185,7 +209,7 @@ def _core(path: str | Path, posterior: Any) -> GlimpseTokens:
 
 
 def token_posterior(name_or_path: str, *, task: Task, device: torch.device, precision: str) -> NetworkPosterior:
-    """A posterior that a network can stand on; any other is refused."""
+    """A posterior that a network can use; any other is refused."""
     posterior = load_posterior(name_or_path, task=task, device=device, precision=precision)
     _core(name_or_path, posterior)
     assert isinstance(posterior, NetworkPosterior)

@@ -1,10 +1,11 @@
-"""The loop that trains PS-NOGS+: from the posterior and its fixed order, core and location head together.
+"""The loop that trains PS-NOGS+: core and location head together, from the posterior and its fixed order.
 
-At each step the network looks where it expects the least loss. The posterior's cross-entropy after that location and
-after some others of the true image is what the head learns to predict, and what the core learns to lower. The version
-with the least validation cross-entropy is kept, and the fixed order is the first of them: training can only gain.
+At each step the network looks where it predicts the least loss. The head learns to predict the posterior's
+cross-entropy on the true image, after that location and after some others. The core learns to lower it. The first
+version is the fixed order. Of those that beat it by two standard errors on the validation images, the one with the
+least cross-entropy is kept: of many versions, one is better by chance.
 
-A killed run goes on from its last saved state: random numbers are functions of the iteration.
+A killed run resumes from its last saved state, since random numbers are functions of the iteration.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from nogs.glimpse.changes import Changes
 from nogs.plus.config import PlusConfig
 from nogs.plus.looks import TEMPERATURE, Looks
 from nogs.plus.network import TokenNetwork
+from nogs.plus.together import look_together
 from nogs.posterior.calibration import fit_inverse_temperature
 from nogs.posterior.labels import Head, label_table
 from nogs.posterior.queries import resident
@@ -35,15 +37,15 @@ from nogs.runtime.training import Training
 
 __all__ = ["Trainer"]
 
-_ELSEWHERE = 0.1  # share of the looks that go anywhere, so that states off the policy's path are known too
+_ELSEWHERE = 0.1  # share of looks at random locations, so that states off the policy's path are trained too
 _WARMUP = 30  # iterations
 _DECAY = 0.01
-_LEVEL = 0.1  # weight of what all candidates of an image have in common
-_AT_ONCE = {"cuda": 4096, "cpu": 512}  # looks that are evaluated together
+_SURE = 2.0  # standard errors by which a version must be better than the fixed order
+_LEVEL = 0.1  # weight of the error that all candidates of an image have in common
 
 
 class Trainer(Training):
-    """The network with its optimiser, counters and best version, the first of which is the fixed order."""
+    """The network with its optimiser, counters and best version; the first version is the fixed order."""
 
     network: TokenNetwork
     title, validates_first = "training ps-nogs+", True
@@ -62,8 +64,7 @@ class Trainer(Training):
         flip: bool = False,
         augment: AugmentConfig | None = None,
     ) -> None:
-        """`training` and `validation` are rows of the images that the network learns from, and that versions are
-        compared on."""
+        """`training` and `validation` are rows of the images to learn from, and to compare versions on."""
         self.config, self.seed, self.mark = config, seed, mark
         self.training, self.validation = training, validation
         self.device, self.flip, self.augment = network.pixels.device, flip, augment
@@ -81,7 +82,7 @@ class Trainer(Training):
         for parameter in core:
             parameter.requires_grad_(config.core_rate > 0)
         looks = dict(network.looks.named_parameters())
-        if not config.core_rate:  # then the table is what it was measured to be
+        if not config.core_rate:  # then the table stays as measured
             for name in ("table", "head.last.bias"):
                 looks.pop(name).requires_grad_(False)
         groups = [(config.learning_rate, list(looks.values()))]
@@ -102,6 +103,9 @@ class Trainer(Training):
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)
         """The iteration, as the device counts it."""
         self.work: Callable[[], None] | None = None
+        self.losses = torch.zeros(len(validation), device=self.device)
+        """Cross-entropy of each validation image, the mean over attributes; `fixed` is the fixed order's."""
+        self.fixed = self.losses.clone()
 
     def step(self) -> None:
         """One iteration, on a GPU as a captured graph."""
@@ -115,7 +119,7 @@ class Trainer(Training):
         self.iteration += 1
 
     def _work(self) -> None:
-        """What an iteration computes: batch, loss, gradient, step."""
+        """The computation of an iteration: batch, loss, gradient, step."""
         self.clock += 1
         loss = self.loss()
         self.optimizer.zero_grad(set_to_none=True)
@@ -125,7 +129,7 @@ class Trainer(Training):
         self.total += loss.detach()
 
     def loss(self) -> Float32[Tensor, ""]:
-        """Of a batch: the cross-entropy along the network's own looks and after candidates, and the head's error."""
+        """Loss of a batch: cross-entropy along the network's own looks and after candidates, and the head's error."""
         network, device, batch = self.network, self.device, self.batch
         rows = self.training[torch.randint(len(self.training), (batch,), device=device)]
         attribute = torch.randint(len(network.variables), (batch,), device=device)
@@ -139,7 +143,7 @@ class Trainer(Training):
         candidates = self._candidates(rows, attribute, flip, changes)
         network.train()
         learns = self.config.core_rate > 0
-        network.core.train(learns)  # one that stays as it is drops nothing
+        network.core.train(learns)  # a fixed core has no dropout
         glimpses, each = candidates.shape[1:]
         with torch.set_grad_enabled(learns):
             tokens = network.read(self.images, rows, candidates.flatten(1), flip=flip, changes=changes)
@@ -156,9 +160,10 @@ class Trainer(Training):
                 state = network.states(before)
             scores = network.looks.of_all(state, before.flatten(1, 2), step)
             expected = scores.gather(2, candidates[:, None, step].expand(-1, scores.shape[1], -1)).mT
-            # the score of a location that was seen before says only that
+            # the score of a location that was seen before is no prediction
             new = (candidates[:, :step, 0, None] != candidates[:, step, None]).all(1)
-            loss = loss + _error(expected, losses.detach(), new[..., None])
+            learned = losses.detach().mean(2, keepdim=True) if network.looks.shared else losses.detach()
+            loss = loss + _error(expected, learned, new[..., None])
             if learns:
                 loss = loss + losses[:, 0].mean() + losses.mean()
         return loss / glimpses
@@ -167,7 +172,7 @@ class Trainer(Training):
     def _candidates(
         self, rows: Tensor, attribute: Tensor, flip: Tensor | None, changes: Changes | None
     ) -> Int[Tensor, "B T C"]:
-        """Locations for each step: the one that is taken, half of the others good ones by the scores, the rest any."""
+        """Locations for each step: the chosen one, half of the others drawn by the scores, the rest at random."""
         network, device, number = self.network, self.device, self.config.candidates
         locations, good = len(network.pixels), max(1, (number - 1) // 2)
         seen = rows.new_zeros(len(rows), 0)
@@ -177,7 +182,7 @@ class Trainer(Training):
             scores = network.scores(tokens, attribute, seen)
             anywhere = torch.rand(len(rows), device=device) < _ELSEWHERE
             chosen = torch.where(anywhere, torch.randint(locations, anywhere.shape, device=device), scores.argmin(1))
-            noise = -torch.rand_like(scores).log().neg().log()  # Gumbel's: the largest sums are a draw by the scores
+            noise = -torch.rand_like(scores).log().neg().log()  # Gumbel noise: the largest sums are drawn by the scores
             likely = (noise - scores / TEMPERATURE).topk(good).indices
             rest = torch.randint(locations, (len(rows), number - 1 - good), device=device)
             out.append(torch.cat([chosen[:, None], likely, rest], 1))
@@ -189,27 +194,37 @@ class Trainer(Training):
 
     @torch.no_grad()
     def validate(self) -> dict[str, Any]:
-        """NLL, accuracy and balanced accuracy after all glimpses, the mean over attributes; temperatures are set."""
-        found = []
+        """Fit the temperatures; NLL, accuracy and balanced accuracy after all glimpses, as means over attributes."""
         self.network.eval()
-        for attribute in range(len(self.network.variables)):
-            truth = self.labels[self.validation, attribute]
-            answers = calibrate(self.network, attribute, self.images, truth, self.validation)[:, -1]
-            right = (answers.argmax(-1) == truth).float()
-            classes = [right[truth == value].mean() for value in truth.unique()]
-            found.append(torch.stack([F.nll_loss(answers, truth), right.mean(), torch.stack(classes).mean()]))
+        truth, found, losses = self.labels[self.validation], [], []
+        for answers, true in zip(calibrate(self.network, self.images, truth, self.validation)[:, :, -1], truth.T):
+            right = (answers.argmax(-1) == true).float()
+            classes = [right[true == value].mean() for value in true.unique()]
+            losses.append(F.nll_loss(answers, true, reduction="none"))
+            found.append(torch.stack([losses[-1].mean(), right.mean(), torch.stack(classes).mean()]))
+        self.losses.copy_(torch.stack(losses).mean(0))
+        if not self.iteration:
+            self.fixed.copy_(self.losses)
         names = ("nll", "accuracy", "balanced_accuracy")
         return {f"validation_{name}": value for name, value in zip(names, torch.stack(found).mean(0).tolist())}
 
+    def better(self, loss: float) -> bool:
+        """A version is kept only if the images' paired differences show that it beats the fixed order."""
+        gains = self.fixed - self.losses
+        error = gains.std(correction=0) / max(1, len(gains) - 1) ** 0.5
+        sure = bool(gains.mean() > _SURE * error)
+        return super().better(loss) and (not self.iteration or sure)
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, by name."""
-        out = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        out = {"fixed": self.fixed}
+        out |= {f"network.{name}": value for name, value in self.network.state_dict().items()}
         out.update({f"best.{name}": value for name, value in self.best.items()})
         out.update(adam_tensors(self.optimizer, dict(self.network.named_parameters())))
         return out
 
     def fingerprint(self) -> str:
-        """What a state must come from to be continued here."""
+        """Digest of what a state must come from to be continued here."""
         return self.mark
 
     def load(self, path: Path) -> None:
@@ -221,8 +236,8 @@ class Trainer(Training):
 def _error(
     expected: Float32[Tensor, "B C A"], losses: Float32[Tensor, "B C A"], new: Bool[Tensor, "B C 1"]
 ) -> Float32[Tensor, ""]:
-    """Mean squared error of the head, most of it of the differences between candidates, which are what it chooses by:
-    how hard an image is moves all of them alike, and would drown the rest."""
+    """Mean squared error of the head, mainly of the differences between candidates, by which it chooses. An image's
+    difficulty shifts all candidates alike, and would dominate the error."""
     count = new.sum(1, keepdim=True).clamp(min=1)
     error = torch.where(new, expected - losses, 0)
     level = error.sum(1, keepdim=True) / count
@@ -233,28 +248,23 @@ def _error(
 @torch.no_grad()
 def calibrate(
     network: TokenNetwork,
-    attribute: int,
     images: UInt8[Tensor, "N H W 3"],
-    truth: Int[Tensor, " n"],
+    truth: Int[Tensor, "n V"],
     rows: Int[Tensor, " n"],
-) -> Float32[Tensor, "n T C"]:
-    """Fit an attribute's temperatures after 1..T glimpses to where the network looks at the images `rows`.
+) -> Float32[Tensor, "V n T C"]:
+    """Fit the temperatures after 1..T glimpses along the network's own looks at the images `rows`.
 
-    Returns its answers there.
+    All attributes share them, since a few hundred images are too few for one each. Returns the answers.
     """
-    network.inverse_temperature[1:, attribute] = 1
-    steps = torch.arange(network.architecture.glimpses, device=rows.device)
-    parts = []
-    for some in rows.split(_AT_ONCE.get(images.device.type, 512)):
-        uniforms = None
-        if network.looks.sampled:
-            uniforms = streams.uniform(streams.key(0, "plus calibration"), some[:, None] * len(steps) + steps)
-        parts.append(network.look(images, some, torch.full_like(some, attribute), uniforms=uniforms)[0])
-    answers = torch.cat(parts)
+    network.inverse_temperature[1:] = 1
+    uniforms, steps = None, torch.arange(network.architecture.glimpses, device=rows.device)
+    if network.looks.sampled:
+        uniforms = streams.uniform(streams.key(0, "plus calibration"), rows[:, None] * len(steps) + steps)
+    answers = look_together(network, images, rows, uniforms=uniforms).answers
     # log-probabilities are logits too, of two values as of many
     head = Head(LabelSpace("categorical", tuple(map(str, range(answers.shape[-1])))))
     for step in range(len(steps)):
-        factor = fit_inverse_temperature(answers[:, step], truth[:, None], head=head)
-        network.inverse_temperature[step + 1, attribute] = factor[0]
-        answers[:, step] = (answers[:, step] * factor).log_softmax(-1)
+        factor = fit_inverse_temperature(answers[:, :, step].flatten(0, 1), truth.T.reshape(-1, 1), head=head)
+        network.inverse_temperature[step + 1] = factor
+        answers[:, :, step] = (answers[:, :, step] * factor).log_softmax(-1)
     return answers

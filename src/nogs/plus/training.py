@@ -1,18 +1,18 @@
-"""Networks that stand on a trained posterior, as a stage of a run: ps-nogs+, and the plain ways to look beside it.
+"""Networks that use a trained posterior as classifier, as a stage of a run: ps-nogs+, and the plain ways to look.
 
 | method | where it looks |
 |---|---|
-| ps-nogs+ | where its head expects the least loss of label, by what it has seen; at first in the fixed order |
-| fixed | in the one order that is best for all images that did not train the posterior together |
+| ps-nogs+ | where its head predicts the least cross-entropy, given the glimpses so far; initially the fixed order |
+| fixed | in one order, the best on average over images that did not train the posterior |
 | centre-out | from the centre outwards |
-| random | anywhere |
+| random | at random locations |
 
-All but the first are the posterior as it is, with temperatures fitted to where they look.
+All but ps-nogs+ use the posterior as it is, with temperatures fitted to where they look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,14 @@ import torch
 from jaxtyping import Float32, Int
 from torch import Tensor
 
-from nogs.attention.cohort import Cohort, Member
-from nogs.attention.evaluation import Evaluator, pixel_locations, summaries
-from nogs.attention.store import splits_mark
+from nogs.attention.cohort import Member
 from nogs.data.task import Task
 from nogs.design.baselines import centre_out
 from nogs.plus.config import PlusConfig
 from nogs.plus.looks import Looks
 from nogs.plus.network import TokenNetwork
-from nogs.plus.store import save_network, save_view, token_posterior
+from nogs.plus.outcome import judge, write_outcomes
+from nogs.plus.store import token_posterior
 from nogs.plus.trainer import Trainer, calibrate
 from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.crossfit import whole_task
@@ -39,16 +38,12 @@ from nogs.posterior.store import about_posterior, identity
 from nogs.runtime import progress
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import save_array, write_json
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.lock import only_one
-from nogs.runtime.metrics import Metrics
 from nogs.runtime.stage import Stage
 from nogs.supervision.fixed import order_of, strangers
 
 __all__ = ["train"]
-
-NETWORK = "best-accuracy.safetensors"
 
 
 def train(
@@ -63,21 +58,27 @@ def train(
     trajectories: int = 5,
     device: str = "auto",
 ) -> list[Path]:
-    """Make the networks `members` of a posterior; what is done is skipped. Returns each one's folder.
+    """Make the networks `members` of a posterior; finished ones are skipped. Returns each one's folder.
 
-    `how` says how the posterior was trained, which goes on here: mirrored and changed images, the arithmetic. The
+    `how` is the configuration of the posterior's training, whose augmentation and arithmetic are used here too. The
     attributes of one method and seed share one network.
     """
     mark = identity(posterior)
-    stages = {member.name: _stage(member, task, config, glimpses, folder, mark) for member in members}
+    together: dict[tuple[str, int], list[Member]] = {}
+    for member in members:
+        together.setdefault((member.method, member.seed), []).append(member)
+    stages: dict[str, Stage] = {}
+    for (method, _), group in together.items():
+        fields = config.made_from(method, [member.attribute for member in group])
+        stages |= {member.name: _stage(member, task, fields, glimpses, folder, mark) for member in group}
     for stage in stages.values():
         stage.check_folder()
-    waiting = [member for member in members if not stages[member.name].done]
-    together: dict[tuple[str, int], list[Member]] = {}
-    for member in waiting:
-        together.setdefault((member.method, member.seed), []).append(member)
     job = None
     for group in together.values():
+        waiting = [member for member in group if not stages[member.name].done]
+        if not waiting:
+            continue
+        group = group if config.shared else waiting
         job = job or _Job(task, posterior, config, how, glimpses, folder, trajectories, pick_device(device))
         for member in group:
             stages[member.name].begin()
@@ -108,7 +109,7 @@ class _Job:
         self.images = resident(task.images, device)
         self.labels = torch.from_numpy(label_table(task)).to(device)
         self.validation = torch.from_numpy(task.rows("validation")).to(device)
-        self.tables: dict[int, Float32[Tensor, "T L"]] = {}
+        self.tables: dict[tuple[int, ...], Float32[Tensor, "T L"]] = {}
 
     def make(self, group: Sequence[Member]) -> None:
         """The network of one method and seed, for all its attributes: trained where there is something to train."""
@@ -128,16 +129,28 @@ class _Job:
             if first.method == "ps-nogs+":
                 iteration = self._train(network, posterior, first, folder)
             network.eval()
-            for n, variable in enumerate(variables):
-                calibrate(network, n, self.images, self.labels[self.validation, variable], self.validation)
+            calibrate(network, self.images, self.labels[self.validation][:, variables], self.validation)
         for parameter in network.parameters():
             parameter.requires_grad_(False)
         with posterior.precision.active():
-            outcomes = [self._judge(network, n, member, iteration) for n, member in enumerate(group)]
-        self._write(network, posterior, group, outcomes, went_on=_mark(network) != before)
+            outcomes = judge(
+                network,
+                group,
+                task,
+                images=self.images,
+                labels=self.labels[:, variables],
+                trajectories=self.trajectories,
+                iteration=iteration,
+                iterations=self.config.iterations if first.method == "ps-nogs+" else 0,
+            )
+        trained = about_posterior(self.source)
+        if _mark(network) != before:  # trained further, on images that the posterior may not have seen
+            seen = [*trained.get("started_from", ()), whole_task(task).fingerprint]
+            trained |= {"started_from": seen, "went_on": "train"}
+        write_outcomes(network, posterior, group, outcomes, task=task, folder=self.folder, trained=trained)
 
     def _train(self, network: TokenNetwork, posterior: NetworkPosterior, member: Member, folder: Path) -> int:
-        """Train and keep the best version; the iteration that it is from, 0 where the fixed order is not beaten."""
+        """Train and keep the best version; returns its iteration, 0 if the fixed order is not beaten."""
         mark = fingerprint(
             self.config.model_dump(), identity(self.source), self.task.fingerprint, network.variables, member.seed
         )
@@ -168,8 +181,8 @@ class _Job:
     def _images(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " m"]]:
         """Rows to learn from and to compare versions on.
 
-        Where the posterior stays as it is, the head learns from images that the posterior has not seen: on others every
-        location looks good. If these are the validation images alone, it learns from half of them.
+        If the posterior stays as it is, the head learns from images that the posterior was not trained on, since on
+        others every location looks good. If these are the validation images alone, it learns from half of them.
         """
         if self.config.core_rate:
             return torch.from_numpy(self.task.rows("train")).to(self.device), self.validation
@@ -180,15 +193,16 @@ class _Job:
         return torch.from_numpy(self.task.rows(others)).to(self.device), self.validation
 
     def _table(self, method: str, posterior: NetworkPosterior, variables: Sequence[int]) -> Float32[Tensor, "A T L"]:
-        """Scores of the locations before anything is learned."""
+        """Initial scores of the locations, for one policy or for one per attribute."""
         grid = self.task.grid
         if method == "random":
-            return torch.zeros(len(variables), self.glimpses, len(grid))
+            return torch.zeros(1, self.glimpses, len(grid))
         if method == "centre-out":
-            table = torch.ones(self.glimpses, len(grid))
-            table[torch.arange(self.glimpses), centre_out(grid, glimpses=self.glimpses)] = 0
-            return table.expand(len(variables), -1, -1)
-        missing = [variable for variable in variables if variable not in self.tables]
+            table = torch.ones(1, self.glimpses, len(grid))
+            table[0, torch.arange(self.glimpses), centre_out(grid, glimpses=self.glimpses)] = 0
+            return table
+        objectives = [tuple(variables)] if self.config.shared else [(variable,) for variable in variables]
+        missing = [objective for objective in objectives if objective not in self.tables]
         if missing:
             found = order_of(
                 self.task,
@@ -197,91 +211,17 @@ class _Job:
                 images=self.images,
                 labels=self.labels,
                 glimpses=self.glimpses,
-                variables=missing,
+                objectives=missing,
             )
             self.tables.update(zip(missing, found.losses))
-        return torch.stack([self.tables[variable] for variable in variables])
-
-    def _judge(self, network: TokenNetwork, attribute: int, member: Member, iteration: int) -> dict[str, Any]:
-        """Scores on validation and test images, and where it looked at the latter."""
-        network.attribute = attribute
-        cohort = Cohort(self.task, [member], glimpses=self.glimpses, batch=1, flip=False, device=self.device)
-        found = {}
-        for split in ("validation", "test"):
-            sampled = Evaluator(network, cohort, split, trajectories=network.enough(self.trajectories), once=True)()
-            given = network.looks.head is None  # one order for all is then what is meant
-            found[split] = summaries(sampled, sampled, self.task.grid, given=given)[0]
-        locations = pixel_locations(sampled, self.task.grid, 0)
-        truth = cohort.labels[0, self.task.rows("test")]
-        return {
-            "locations": locations,
-            "validation": found["validation"],
-            "evaluation": {
-                "member": {"method": member.method, "attribute": member.attribute, "seed": member.seed, "weight": None},
-                "iterations": self.config.iterations if member.method == "ps-nogs+" else 0,
-                "convergence": None,
-                "majority_class_accuracy": truth.bincount().max().item() / len(truth),
-                "whole_image_accuracy": None,
-                "best": {
-                    kind: {"iteration": iteration, "validation": found["validation"][kind], "test": found["test"]}
-                    for kind in ("accuracy", "balanced_accuracy", "nll")
-                },
-            },
-        }
-
-    def _write(
-        self,
-        network: TokenNetwork,
-        posterior: NetworkPosterior,
-        group: Sequence[Member],
-        outcomes: Sequence[dict[str, Any]],
-        *,
-        went_on: bool,
-    ) -> None:
-        """Each member's files; a network of several attributes lies beside them. `went_on`: the core was trained too,
-        on images that the posterior may not have seen."""
-        task, about = self.task, {}
-        for member, outcome in zip(group, outcomes):
-            best = outcome["evaluation"]["best"]["accuracy"]
-            about[member.attribute or ""] = {
-                "task": task.name,
-                "labels": list(task.space.names)
-                if member.attribute is None
-                else [f"not {member.attribute}", member.attribute],
-                "method": member.method,
-                "attribute": member.attribute,
-                "seed": member.seed,
-                "splits": splits_mark(task.splits),
-                "best": "accuracy",
-                **best,
-            }
-        trained = about_posterior(self.source)
-        if went_on:
-            seen = [*trained.get("started_from", ()), whole_task(task).fingerprint]
-            trained |= {"started_from": seen, "went_on": "train"}
-        shared = group[0].attribute is not None
-        path = self.folder / group[0].name / NETWORK
-        if shared:
-            path = self.folder / group[0].method / f"seed-{group[0].seed}.safetensors"
-        save_network(path, network, posterior, task=task, about=about, trained=trained)
-        for member, outcome in zip(group, outcomes):
-            own = self.folder / member.name
-            if shared:
-                save_view(own / NETWORK, f"../../{path.name}", attribute=str(member.attribute))
-            save_array(own / "locations.npy", outcome["locations"])
-            if not (own / "metrics.jsonl").exists():
-                with Metrics(own) as metrics:
-                    values = {name: outcome["validation"][name] for name in ("nll", "accuracy", "balanced_accuracy")}
-                    metrics.log(0, **{f"validation_{name}": value for name, value in values.items()})
-            write_json(own / "evaluation.json", outcome["evaluation"])
+        return torch.stack([self.tables[objective] for objective in objectives])
 
 
 def _mark(network: TokenNetwork) -> str:
-    """Names the weights of a network's core."""
+    """Digest of the weights of a network's core."""
     return fingerprint({name: value.cpu() for name, value in network.core.state_dict().items()})
 
 
-def _stage(member: Member, task: Task, config: PlusConfig, glimpses: int, folder: Path, posterior: str) -> Stage:
-    fields = config.model_dump() if member.method == "ps-nogs+" else {}
+def _stage(member: Member, task: Task, fields: Mapping[str, Any], glimpses: int, folder: Path, posterior: str) -> Stage:
     mark = fingerprint(fields, task.fingerprint, glimpses, member.fingerprint(), posterior)
     return Stage(folder / member.name, name=f"network {member.name}", fingerprint=mark)

@@ -1,7 +1,7 @@
-"""The attentional variational posterior g_AVP (section 4 of the paper, Eq. 7): what do these glimpses say of the label?
+"""The attentional variational posterior g_AVP (section 4 of the paper, Eq. 7): predicts the label from any glimpses.
 
-In: a `Task`. Out: a `Posterior`, which gives the log-probabilities of the labels after any set of glimpses: the paper's
-masked CNN, or a transformer that reads the glimpses alone; trained, calibrated, and kept in one file.
+In: a `Task`. Out: a `Posterior`, which gives the log-probabilities of the labels after any set of glimpses. It is the
+paper's masked CNN, or a transformer that reads only the glimpses; trained, calibrated, and stored in one file.
 """
 
 from nogs.runtime.lazy import imported
@@ -15,4 +15,4 @@ _HOMES = {
     "train_posterior": "nogs.posterior.training",
 }
 __all__ = [*_HOMES]
-__getattr__ = imported(__name__, _HOMES)  # a recipe needs the fields alone
+__getattr__, __dir__ = imported(__name__, _HOMES)  # lazy: a recipe needs only the fields

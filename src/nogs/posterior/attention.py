@@ -1,7 +1,7 @@
-"""Attention over many short rows of tokens, stored below each other without padding.
+"""Attention over many short rows of tokens, concatenated without padding.
 
-A GPU's attention kernels work in tiles of 64 to 128 tokens, most of which a row of 21 would leave idle. Several rows
-therefore share a tile, and a bias keeps them from seeing each other.
+A GPU's attention kernels work in tiles of 64 to 128 tokens, which a row of 21 tokens would leave mostly idle. Several
+rows therefore share a tile, and a bias prevents attention between them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from torch import Tensor
 from torch.nn import functional as F
 
 TILE = {"cuda": 128}
-"""Tokens that go together on a kind of device; elsewhere each row goes alone."""
+"""Tokens of a tile by type of device; on other devices rows are not combined."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Equally long rows: how many, their tokens, how many of them go together, and who sees whom (0, else -inf)."""
+    """Rows of equal length: their number, tokens per row, rows per tile, and the attention bias (0 or -inf)."""
 
     rows: int
     tokens: int
     together: int
     bias: Float[Tensor, "G 1 S S"] | None
     first_bias: Float[Tensor, "G 1 R S"] | None
-    """The same for the first token of each row alone."""
+    """The bias of only the first token of each row."""
 
 
 def plan_rows(rows: int, tokens: int, *, seen: Bool[Tensor, "Q n"], device: torch.device) -> Rows:
-    """Rows of which the tokens `seen` are seen by the row's own tokens."""
+    """Rows whose tokens attend to those tokens of their own row that are `seen`."""
     most = max(1, TILE.get(device.type, 1) // tokens)
     together = next(number for number in range(min(most, max(rows, 1)), 0, -1) if rows % number == 0)
     if tokens == 1:
@@ -53,12 +53,12 @@ def attend(
     heads: int,
     first: bool,
 ) -> Float[Tensor, "A D"]:
-    """Softmax attention within each row; with `first`, `queries` are those of each row's first token alone."""
+    """Softmax attention within each row; with `first`, `queries` has only the first token of each row."""
     sizes = [part.rows * part.tokens for part in plan]
     asked = [part.rows if first else part.rows * part.tokens for part in plan]
     found = []
     for part, q, k, v in zip(plan, queries.split(asked), keys.split(sizes), values.split(sizes)):
-        if part.tokens == 1:  # a token that sees itself alone
+        if part.tokens == 1:  # a token that attends only to itself
             found.append(v)
             continue
         tiles = part.rows // part.together

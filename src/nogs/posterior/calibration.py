@@ -1,6 +1,6 @@
-"""Temperatures: one for each number of glimpses, fitted on validation images so that entropy means what it says.
+"""Temperature calibration: one temperature for each number of glimpses, fitted on validation images.
 
-The design minimises entropy, so a posterior that is surer than it is right would choose the wrong locations.
+The design minimises entropy, so an overconfident posterior would choose the wrong locations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nogs.posterior.queries import fixed_pixels
 RANGE = (0.05, 20.0)
 """Smallest and largest inverse temperature."""
 
-_QUERIES = 4096  # a number of glimpses is judged on about so many queries: few images are seen at several places
+_QUERIES = 4096  # per number of glimpses, about: few validation images are each used at several sets of locations
 
 
 def fit_temperatures(
@@ -31,7 +31,7 @@ def fit_temperatures(
     locations: Literal["anywhere", "grid"],
     seed: int,
 ) -> Float32[Tensor, "T1 1"]:
-    """Inverse temperatures by number of glimpses t = 0..T, for the images `rows` seen at random locations."""
+    """Inverse temperatures by number of glimpses t = 0..T, for the images `rows` at random locations."""
     glimpses, head = posterior.glimpses, posterior.architecture.head
     table = torch.ones(glimpses + 1, 1, device=images.device)
     draws = max(1, min(4, _QUERIES // len(rows)))

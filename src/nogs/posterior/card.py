@@ -1,4 +1,4 @@
-"""A posterior to pass on: a smaller copy of its file, and a card of what it is, what it scores and how it came."""
+"""Publish a posterior: a smaller copy of its file, and a card with its type, scores and training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nogs.runtime.files import read_json, write_text
 from nogs.runtime.tensors import load_tensors, save_tensors
 
 Fields = Mapping[str, Any]
-_FILES = ("weights", "teacher", "start")  # fields that name a file, of which others are told the name alone
+_FILES = ("weights", "teacher", "start")  # fields that name a file, published without its folder
 
 
 def publish(
@@ -31,15 +31,15 @@ def publish(
     looks: Mapping[str, Tensor] | None = None,
     more: str = "",
 ) -> None:
-    """Write `source` (a file or a published name) to `path` with so many bits a weight, and a card beside it (.md).
+    """Write `source` (a file or a published name) to `path` with `bits` per weight, and a card beside it (.md).
 
-    `fields` are those of its run's recipe; the card's command states where they differ from `defaults`, those of the
-    recipe that it names. Of a network, `looks` are the tensors that say where to look, and `more` is what the card says
-    about them.
+    `fields` are those of its run's recipe. The card's command states where they differ from `defaults`, the fields of
+    the recipe that it names. For a network, `looks` are the tensors of its policy, and `more` is the card's text about
+    them.
     """
     if path.suffix != ".safetensors":
         raise InputError(f"A posterior's file ends in .safetensors, but {path} does not.")
-    about, found = about_posterior(source), find_posterior(source)  # which refuses what is no posterior
+    about, found = about_posterior(source), find_posterior(source)  # refuses what is not a posterior
     tensors, metadata = load_tensors(found)
     about["config"] |= file_names(about["config"])
     small = smaller({name: value for name, value in tensors.items() if not name.startswith(LOOKS)}, bits)
@@ -55,7 +55,7 @@ def publish(
 
 
 def file_names(config: Fields) -> dict[str, str]:
-    """The fields that name a file of the machine that trained it, with the name alone."""
+    """The fields that name a file of the training machine, without its folder."""
     return {name: Path(config[name]).name for name in _FILES if config.get(name)}
 
 
@@ -86,23 +86,23 @@ def _card(
     architecture, took = metadata["architecture"], "" if seconds is None else f"{seconds:.0f} s "
     kinds = {"tokens": "transformer over glimpse tokens", "cnn": "masked CNN"}
     what = f"a {kinds[about['config']['kind']]} of"
-    seen = "No image that is annotated, validates or tests was trained on."
+    seen = "Not trained on any image to annotate, to validate or to test."
     if about["config"].get("split") == "train":
         seen = (
-            "No image that validates or tests was trained on. Images to annotate were trained on: it must not annotate "
+            "Not trained on any image to validate or to test. Trained on images to annotate, so it must not annotate "
             "them."
         )
     if "went_on" in about:
         seen = (
-            "The network's training went on with all training images, those to annotate among them: it must not "
-            "annotate these. The table of random locations is the posterior's before that."
+            "Trained further on all training images, including those to annotate, so it must not annotate them. The "
+            "table of random locations is of the posterior before that."
         )
     if "folds" in metadata:
         what = f"{metadata['folds']} cross-fitted networks, each {what.removesuffix(' of')}, together of"
     lines = [
         f"# {'Network' if 'looks' in metadata else 'Posterior'} {path.stem}",
         "",
-        f"What glimpses say about the labels of the task `{about['task']}`: {what} "
+        f"Predicts the labels of the task `{about['task']}` from glimpses: {what} "
         f"{about['parameters']:,} weights ({kind}, {path.stat().st_size / 2**20:.1f} MiB), for up to "
         f"{architecture['glimpses']} glimpses of {architecture['grid']['glimpse']} px.",
         "",
@@ -115,14 +115,14 @@ def _card(
         *([f"- {notes}"] if notes else []),
         "",
         f"Test images at random locations, after calibration, before the weights were rounded to {kind}; "
-        "cross-entropy and entropy in nats, of several labels the mean:",
+        "cross-entropy and entropy in nats, means over labels:",
         "",
         "| glimpses | accuracy | cross-entropy | entropy | calibration error |",
         "|---|---|---|---|---|",
     ]
     for row in about["tables"]["test, calibrated"]:
         lines.append(
-            f"| {row['glimpses']} | {row['accuracy']:.1%} | {row['cross_entropy']:.4f} | {row['entropy']:.4f} | "
+            f"| {row['glimpses']} | {row['accuracy']:.1%} | {row['cross_entropy']:z.4f} | {row['entropy']:z.4f} | "
             f"{row['calibration_error']:.4f} |"
         )
     return "\n".join(lines) + "\n"

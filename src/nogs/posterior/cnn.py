@@ -1,4 +1,4 @@
-"""The paper's AVP-CNN (figure 3): an image classifier that sees the observed pixels and, as a channel, the mask."""
+"""The paper's AVP-CNN (figure 3): an image classifier of the observed pixels, with the mask as a fourth channel."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from nogs.posterior.config import PosteriorConfig
 from nogs.posterior.imagenet import Normalise, load_into, read_weights
 from nogs.posterior.labels import Float32Linear
 from nogs.runtime.errors import InputError
+from nogs.runtime.spelling import instead
 
 
 class MaskedCNN(nn.Module):
@@ -31,10 +32,10 @@ class MaskedCNN(nn.Module):
         self._check(outputs)
 
     def load(self, source: str) -> set[str]:
-        """Start from ImageNet weights, all but the last layer; returns the names of the parameters that were loaded."""
+        """Load ImageNet weights except for the last layer; returns the names of the parameters that were loaded."""
 
         def adapt(name: str, tensor: Tensor) -> Tensor:
-            # the mask's channel starts at zero: the network sees at first what it was trained on
+            # the mask's channel starts at zero: the network first gets the input that it was trained on
             return torch.cat([tensor, torch.zeros_like(tensor[:, :1])], 1) if name == f"{self.first}.weight" else tensor
 
         weights = read_weights(source, architecture=self.config.backbone)
@@ -88,7 +89,7 @@ class MaskedCNN(nn.Module):
         index: Int[Tensor, " Q"],
         flip: Bool[Tensor, " Q"] | None = None,
     ) -> Int[Tensor, " Q"]:
-        """Nothing can be shared: a glimpse more changes every feature map."""
+        """Nothing can be shared: one more glimpse changes every feature map."""
         return index
 
     def extend(
@@ -102,9 +103,9 @@ class MaskedCNN(nn.Module):
         return self.forward(images, pixels, observed)
 
     def _check(self, outputs: int) -> None:
-        """Refuse a backbone that these images are too small for, or that is no plain classifier."""
+        """Refuse a backbone that needs larger images, or that is not a plain classifier."""
         blank = torch.zeros(2, 4, self.grid.height, self.grid.width)
-        if blank.is_meta:  # only the shapes of weights are asked for
+        if blank.is_meta:  # only the shapes of the weights are needed
             return
         mode = self.network.training
         try:
@@ -118,7 +119,7 @@ class MaskedCNN(nn.Module):
         finally:
             self.network.train(mode)
         if not isinstance(found, Tensor) or found.shape != (2, outputs):
-            raise InputError(f"The backbone {self.config.backbone!r} is no plain classifier; choose another one.")
+            raise InputError(f"The backbone {self.config.backbone!r} is not a plain classifier; choose another one.")
 
 
 def _backbone(name: str) -> nn.Module:
@@ -126,12 +127,9 @@ def _backbone(name: str) -> nn.Module:
 
     known = list_models(include="*", exclude="quantized_*")
     if name not in known:
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else "densenet121, resnet18 and vgg16 are some."
-        raise InputError(f"torchvision has no model {name!r} for posterior.backbone; {hint}")
-    # these two would warn of their slow initialisation, which torchvision's other models don't have
+        meant = instead(name, known, otherwise="it has densenet121, resnet18, vgg16 and others.")
+        raise InputError(f"torchvision has no model {name!r} for posterior.backbone; {meant}")
+    # these two would warn about their slow initialisation
     options = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
     return get_model(name, weights=None, **options)
 
@@ -156,7 +154,7 @@ def _replace_first(network: nn.Module) -> str:
 
 
 def _replace_last(network: nn.Module, outputs: int) -> str:
-    """A new last layer; returns its name."""
+    """Replace the last layer; returns its name."""
     found = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
     if not found:
         raise InputError("This posterior.backbone does not end in a linear layer; choose another one or set pooled.")
@@ -166,7 +164,7 @@ def _replace_last(network: nn.Module, outputs: int) -> str:
 
 
 def _pool(network: nn.Module, outputs: int) -> str:
-    """The mean of the last feature map and one new layer instead of the backbone's classifier; returns its name."""
+    """Replace the backbone's classifier by the mean of the last feature map and one new layer; returns its name."""
     features = getattr(network, "features", None)
     if features is None or not hasattr(network, "classifier"):
         raise InputError("posterior.pooled is for backbones with features and a classifier, such as vgg16.")

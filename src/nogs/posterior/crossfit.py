@@ -1,8 +1,7 @@
-"""Cross-fitting: several networks, each trained without some of the images, so that every image has one that is new to
-it.
+"""Cross-fitting: several networks, so that for every image there is one that was not trained on it.
 
-A network is surer of an image that it was trained on than of others, and a bank of training images is made of just
-those. So the design asks about a completion the network whose fold its source image is in.
+A network is overconfident about images that it was trained on, and a bank of training images consists of these. So the
+design evaluates a completion with the network that left out the completion's source image.
 """
 
 from __future__ import annotations
@@ -24,28 +23,28 @@ from nogs.runtime.fingerprint import fingerprint
 
 __all__ = ["CrossFitted", "fold_of", "fold_task", "names_task", "uncalibrated", "whole_task"]
 
-_MOST = 64  # numbers of folds that `names_task` knows
+_MOST = 64  # largest number of folds that `names_task` tries
 
 
 def fold_task(task: Task, *, fold: int, folds: int) -> Task:
-    """The task for network `fold`: every `folds`-th image of the split 'posterior' is left out, from that one on."""
+    """The task for network `fold`: every `folds`-th image of the split 'posterior' is left out, starting at `fold`."""
     kept = tuple(id for rank, id in enumerate(task.splits["posterior"]) if rank % folds != fold)
     return replace(task, splits={**task.splits, "posterior": kept}, fingerprint=_of_fold(task.fingerprint, fold, folds))
 
 
 def whole_task(task: Task) -> Task:
-    """The task in which all training images train the posterior, and none is left to annotate."""
+    """The task in which all training images train the posterior and none is annotated."""
     splits = {**task.splits, "posterior": task.splits["train"], "annotate": ()}
     return replace(task, splits=splits, fingerprint=fingerprint("all training images", task.fingerprint))
 
 
 def fold_of(task: Task, *, splits: str | None, folds: int) -> int | None:
-    """Which fold of the task with the fingerprint `splits` a task is, if it is one."""
+    """The fold that a task is of the task with the fingerprint `splits`; None if it is not a fold."""
     return next((fold for fold in range(folds) if task.fingerprint == _of_fold(splits, fold, folds)), None)
 
 
 def names_task(other: str, task: Task) -> bool:
-    """Whether a fingerprint is that of the task, or of a fold of it."""
+    """Whether a fingerprint belongs to the task or to one of its folds."""
     return other == task.fingerprint or any(
         other == _of_fold(task.fingerprint, fold, folds) for folds in range(2, _MOST + 1) for fold in range(folds)
     )
@@ -56,9 +55,9 @@ def _of_fold(splits: str | None, fold: int, folds: int) -> str:
 
 
 class CrossFitted:
-    """K networks, of which number k has not seen the images whose rank in the split 'posterior' is k modulo K.
+    """K networks; number k was not trained on the images whose rank in the split 'posterior' is k modulo K.
 
-    As a `Posterior`, for images that none has seen, it answers with the mean of their probabilities.
+    As a `Posterior`, for images that no network was trained on, it gives the mean of their probabilities.
     """
 
     def __init__(self, members: Sequence[NetworkPosterior], *, splits: str | None = None) -> None:
@@ -67,7 +66,7 @@ class CrossFitted:
         self.architecture, self.device, self.precision = first.architecture, first.device, first.precision
         self.chunk = first.chunk
         self.splits = splits
-        """Fingerprint of the task that says which image has which rank."""
+        """Fingerprint of the task that defines the images' ranks."""
 
     @property
     def grid(self) -> Grid:

@@ -1,4 +1,4 @@
-"""How good a posterior is after t = 0..T glimpses: accuracy, cross-entropy, entropy and calibration error."""
+"""Evaluate a posterior after t = 0..T glimpses: accuracy, cross-entropy, entropy and calibration error."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MEASURES = {
     "entropy": "mean entropy (nats)",
     "calibration_error": "calibration error",
 }
-"""Column of a table -> its words. Of several label variables each number is the mean."""
+"""Column of a table -> its title. With several label variables each number is their mean."""
 
 Row = dict[str, float]
 
-_AT_ONCE = 2048  # evaluations between two signs of life
+_AT_ONCE = 2048  # evaluations between two updates of the progress
 
 
 def evaluate(
@@ -40,8 +40,8 @@ def evaluate(
 ) -> list[Row]:
     """A row of numbers for each t: images `rows` after the first t of their glimpses `pixels`.
 
-    `variables` restricts the numbers to some label variables, as for a sequence made for one attribute; `advance` is
-    told how many evaluations were done.
+    `variables` restricts the numbers to some label variables, as for a sequence made for one attribute. `advance` is
+    called with the number of evaluations done.
     """
     glimpses = pixels.shape[1]
     table = []
@@ -79,13 +79,13 @@ def calibration_error(answers: Float[Tensor, "Q V C"], labels: Int[Tensor, "Q V"
 
 
 def text_table(tables: dict[str, list[Row]]) -> str:
-    """Tables below each other, a line for each t."""
+    """Tables one after the other, with a line for each t."""
     lines = []
     for title, table in tables.items():
         lines += ["", title, f"{'glimpses':>10}{'accuracy':>11}{'cross-entropy':>15}{'entropy':>10}{'calibration':>13}"]
         for row in table:
             lines.append(
-                f"{row['glimpses']:>10}{row['accuracy']:>11.1%}{row['cross_entropy']:>15.4f}{row['entropy']:>10.4f}"
+                f"{row['glimpses']:>10}{row['accuracy']:>11.1%}{row['cross_entropy']:>z15.4f}{row['entropy']:>z10.4f}"
                 f"{row['calibration_error']:>13.4f}"
             )
     return "\n".join(lines[1:])

@@ -1,4 +1,4 @@
-"""Starting from ImageNet: its normalisation of pixels, and weights from torchvision or from a safetensors file."""
+"""ImageNet's normalisation of pixels, and its weights from torchvision or from a safetensors file."""
 
 from __future__ import annotations
 
@@ -38,20 +38,22 @@ class Normalise(nn.Module):
 
 
 def weights_file(network: str = "vgg16") -> str:
-    """The file of a VGG's weights that is looked for in the data folder before torchvision is asked."""
+    """The file of a VGG's weights in the data folder, which is used before torchvision's weights."""
     return f"{network}-imagenet-conv1-12.safetensors"
 
 
 def find_weights(source: str, data: Path | None, *, network: str = "vgg16") -> str:
-    """Where a VGG's weights come from: "imagenet" is the file of the data folder, where there is one."""
+    """The source of a VGG's weights: "imagenet" becomes the file in the data folder if there is one."""
     if source != "imagenet" or data is None or not (data / weights_file(network)).is_file():
         return source
     return str(data / weights_file(network))
 
 
 def obtain(data: Path | None, *, network: str = "vgg16") -> tuple[bool, str]:
-    """Whether a VGG's weights can be had without being asked for, and a line about it: the file of the data folder,
-    what torchvision has stored, or its download, for which the network is tried once."""
+    """Whether a VGG's weights are available, and a line about it.
+
+    They are the file in the data folder, torchvision's stored file, or its download, which is tried once.
+    """
     import torch.hub
     from torchvision.models import get_model_weights
 
@@ -70,11 +72,14 @@ def obtain(data: Path | None, *, network: str = "vgg16") -> tuple[bool, str]:
         except (OSError, RuntimeError) as error:
             return False, f"The posterior is trained from scratch: ImageNet weights can't be downloaded ({error})."
     name = f"{network} of torchvision" if file == "imagenet" else file
-    return True, f"The posterior starts from ImageNet's features ({name}); --posterior.weights none starts anew."
+    return (
+        True,
+        f"The posterior starts from ImageNet's features ({name}); --posterior.weights none trains from scratch.",
+    )
 
 
 def reachable(address: str, *, seconds: float = 3.0) -> bool:
-    """Whether a server answers by then; asked in a thread, since names may take minutes to be looked up in vain."""
+    """Whether a server answers within `seconds`; in a thread, since a failing name lookup may take minutes."""
     answers: list[bool] = []
 
     def ask() -> None:
@@ -91,7 +96,7 @@ def reachable(address: str, *, seconds: float = 3.0) -> bool:
 
 
 def read_weights(source: str, *, architecture: str) -> dict[str, Tensor]:
-    """Weights by torchvision's names, in float32: from a file, or what torchvision has for an architecture."""
+    """Weights by torchvision's names, in float32: from a file, or torchvision's for an architecture."""
     if source != "imagenet":
         return {name: tensor.float() for name, tensor in load_tensors(Path(source))[0].items()}
     from torchvision.models import get_model_weights
@@ -104,7 +109,7 @@ def read_weights(source: str, *, architecture: str) -> dict[str, Tensor]:
             f"torchvision could not get the ImageNet weights of {architecture} ({error}); give a safetensors file to "
             "--posterior.weights, or none."
         ) from error
-    # DenseNet's files are older than torch's rule that a module's name has no dot
+    # DenseNet's files predate torch's rule that a module's name has no dot
     return {re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", name): t for name, t in found.items()}
 
 
@@ -120,8 +125,8 @@ def load_into(
 ) -> set[str]:
     """Copy weights into a module by name; returns the names that were loaded.
 
-    Names in `known` belong to the architecture but not to this module and are passed over; those that start with one of
-    `free` keep their initial values. Any other name, a wrong shape, and without `partial` a missing name, is refused.
+    Names in `known` belong to the architecture but not to this module and are ignored. Names that start with one of
+    `free` keep their initial values. Other names and wrong shapes are refused, as are missing names without `partial`.
     """
     own = module.state_dict()
     free = tuple(free)
@@ -129,13 +134,13 @@ def load_into(
     strange = sorted(name for name in weights if name not in own and name not in set(known))
     if strange:
         raise InputError(
-            f"{source} holds {strange[0]!r}, which is no weight of this network; check --posterior.weights."
+            f"{source} holds {strange[0]!r}, which is not a weight of this network; check --posterior.weights."
         )
     missing = sorted(wanted - weights.keys())
     if missing and not (partial and wanted & weights.keys()):
         raise InputError(
-            f"{source} lacks {missing[0]!r} and {len(missing) - 1} more of the network's weights; give a whole file, "
-            "or --posterior.partial to start the missing layers at random."
+            f"{source} lacks {missing[0]!r} and {len(missing) - 1} more of the network's weights; give a complete "
+            "file, or --posterior.partial to start the missing layers at random."
         )
     loaded = wanted & weights.keys()
     for name in sorted(loaded):

@@ -1,4 +1,4 @@
-"""What decides a training of a posterior: the images that it may see, its fields, and where it starts."""
+"""Inputs of a posterior's training: the images that it may use, its fields, and its initial weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def training_rows(task: Task) -> npt.NDArray[np.int64]:
 
 
 def training_fields(config: PosteriorConfig) -> dict[str, Any]:
-    """What decides a training; files that it names are known by what they hold, wherever they lie."""
+    """The fields that determine a training, with a digest in place of every file that they name."""
     out = config.model_dump()
     named = {} if config.weights in ("none", "imagenet") else {"weights": Path(config.weights)}
     for field in ("teacher", "start"):
@@ -48,11 +48,11 @@ def training_fields(config: PosteriorConfig) -> dict[str, Any]:
 
 
 def read_start(source: str, *, task: Task, architecture: Architecture) -> tuple[dict[str, Tensor], list[str]]:
-    """Weights to begin a training with, and fingerprints of other tasks whose images they may have seen."""
+    """Initial weights of a training, and fingerprints of other tasks on which they may have been trained."""
     other = load_posterior(source, task=task)
     if isinstance(other, CrossFitted):
         raise InputError(
-            f"{source} can't be the start of this posterior: it is of {len(other.members)} networks; give the file "
+            f"{source} can't be the start of this posterior: it has {len(other.members)} networks; give the file "
             "of one, such as fold-0/posterior.safetensors beside it."
         )
     ours, theirs = (found.to_json() for found in (architecture, other.architecture))
@@ -69,7 +69,7 @@ def read_start(source: str, *, task: Task, architecture: Architecture) -> tuple[
     started_from = [one for one in trained_on if one is not None and not names_task(one, task)]
     if started_from:
         progress.say(
-            f"{source} was trained for other data or splits, so that this posterior may know images to annotate: "
-            "nogs annotate will refuse it without --unchecked."
+            f"{source} was trained for other data or splits, which may include images to annotate: "
+            "nogs annotate will refuse this posterior without --unchecked."
         )
     return other.network.state_dict(), started_from

@@ -1,4 +1,4 @@
-"""What a posterior's network puts out, and its loss: one categorical label, a set of Bernoulli attributes, or both."""
+"""Outputs and loss of a posterior's network: one categorical label, a set of Bernoulli attributes, or both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nogs.posterior.protocol import cross_entropy
 
 
 class Float32Linear(nn.Linear):
-    """A last layer that stays in float32 inside autocast: bfloat16 would blur the differences that the design needs."""
+    """A last layer in float32 inside autocast: bfloat16 would lose the small differences that the design needs."""
 
     def forward(self, x: Float[Tensor, "*batch I"]) -> Float32[Tensor, "*batch O"]:
         """Logits."""
@@ -26,24 +26,24 @@ class Float32Linear(nn.Linear):
 
 @dataclass(frozen=True)
 class Head:
-    """Meaning of a network's outputs: the task's labels first, then `attributes` auxiliary Bernoulli ones."""
+    """Meaning of a network's outputs: first the task's labels, then `attributes` auxiliary Bernoulli attributes."""
 
     space: LabelSpace
     attributes: int = 0
 
     @classmethod
     def of(cls, task: Task, *, attributes: bool = True) -> Head:
-        """The head for a task, with its auxiliary attributes if it has any and they are wanted."""
+        """The head for a task, with its auxiliary attributes if it has any and `attributes` is true."""
         return cls(task.space, task.attributes.shape[1] if attributes and task.attributes is not None else 0)
 
     @property
     def outputs(self) -> int:
-        """Numbers that the network puts out."""
+        """Number of the network's outputs."""
         return len(self.space.names) + self.attributes
 
     @property
     def variables(self) -> int:
-        """V of the posterior's answers."""
+        """V, the number of label variables."""
         return 1 if self.space.kind == "categorical" else len(self.space.names)
 
     def log_probabilities(
@@ -69,8 +69,8 @@ class Head:
     ) -> Float32[Tensor, " Q"]:
         """The loss of each query (Eq. 7): the mean cross-entropy of its variables, plus that of its attributes.
 
-        `smoothing` is the share of each label that is spread evenly over its values. With a teacher, part of the
-        labels' loss is the cross-entropy to the teacher's answer instead.
+        `smoothing` is the share of each label that is spread evenly over its values. With a teacher, the share
+        `teacher_weight` of the labels' loss is the cross-entropy to the teacher's prediction instead.
         """
         answers = self.log_probabilities(logits)
         loss = cross_entropy(answers, labels).mean(-1)

@@ -1,7 +1,7 @@
 """Muon for the matrices of transformer layers: momentum whose singular values are made equal (Jordan et al. 2024).
 
-torch's own (torch.optim.Muon) takes matrix by matrix and reads its step size on the host, which a captured graph can't.
-The step is scaled to the size of Adam's (Liu et al. 2025, arXiv:2502.16982), so that one learning rate serves both.
+torch.optim.Muon works matrix by matrix and reads its step size on the host, which a captured graph can't.
+The step is scaled to the size of Adam's (Liu et al. 2025, arXiv:2502.16982), so that one learning rate suits both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MuonAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step; the gradients of Muon's matrices are spent by it."""
+        """One step, which discards the gradients of Muon's matrices."""
         assert closure is None
         for group in self.param_groups:
             if group["muon"]:
@@ -56,7 +56,7 @@ class MuonAdamW(torch.optim.AdamW):
 
 
 def orthogonal(matrices: Float[Tensor, "B m n"]) -> Float[Tensor, "B m n"]:
-    """Each matrix (m <= n) with its singular values brought near 1, by a few rounds of a polynomial."""
+    """Each matrix (m <= n) with its singular values brought near 1 by a few rounds of a polynomial."""
     a, b, c = _QUINTIC
     x = matrices / matrices.flatten(1).norm(dim=1)[:, None, None].clamp(min=1e-12)
     x = x.bfloat16() if x.is_cuda else x

@@ -1,4 +1,4 @@
-"""`NetworkPosterior`: a trained network of either kind, with its calibration, as a `Posterior`."""
+"""`NetworkPosterior`: a trained network of either type, with its calibration, as a `Posterior`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nogs.runtime import streams
 from nogs.runtime.device import Precision, pick_precision
 
 CHUNK = {"tokens": {"cuda": 3 << 12, "cpu": 512}, "cnn": {"cuda": 1 << 11, "cpu": 64}}
-"""Queries that go through a network at once: enough to fill the device, few enough for its memory."""
+"""Queries in one batch of a network: enough to use the device fully, few enough for its memory."""
 
 _SHAPE_FIELDS = (
     "kind",
@@ -42,7 +42,7 @@ _SHAPE_FIELDS = (
 
 @dataclass(frozen=True)
 class Architecture:
-    """Everything that fixes the shapes and the arithmetic of a posterior's network; stored beside its weights."""
+    """Everything that determines the shapes and the arithmetic of a posterior's network; stored with its weights."""
 
     config: PosteriorConfig
     grid: Grid
@@ -62,7 +62,7 @@ class Architecture:
             return kind(self.config, grid=self.grid, outputs=self.head.outputs)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; of the configuration, what shapes the network."""
+        """Plain values; of the configuration, only the fields that shape the network."""
         config = {name: getattr(self.config, name) for name in _SHAPE_FIELDS}
         return {
             "config": config,
@@ -80,7 +80,7 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Q queries that wait for one more glimpse; see `NetworkPosterior.prepare`."""
+    """Q queries, prepared for one more glimpse; see `NetworkPosterior.prepare`."""
 
     images: UInt8[Tensor, "N H W 3"]
     pixels: Int[Tensor, "Q P 2"]
@@ -93,9 +93,9 @@ class Prepared:
 class NetworkPosterior:
     """Answers queries in chunks, without gradients, in evaluation mode; implements `Posterior`.
 
-    `inverse_temperature` multiplies the logits, by the number of distinct glimpses (the last row serves all larger
-    numbers). `compiled` is for long work on a GPU: chunks are then
-    padded to one size and the network is compiled for it.
+    The logits are multiplied by the `inverse_temperature` of the number of distinct glimpses, its last row for all
+    larger numbers. `compiled` is for long work on a GPU: chunks are padded to one size and the network is compiled
+    for it.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class NetworkPosterior:
     ) -> Float32[Tensor, "Q O"]:
         """The network's outputs, before calibration."""
         index, observed = self._defaults(images, pixels, index, observed)
-        # a few queries are worth neither a compilation for their number of glimpses nor a full chunk
+        # for a few queries neither a compilation for their number of glimpses nor a full chunk is worthwhile
         many, parts = self.compiled and len(pixels) >= self.chunk, []
         forward = self._forward if many else self.network
         with self._ready():
@@ -185,7 +185,7 @@ class NetworkPosterior:
         observed: Bool[Tensor, "Q P"] | None = None,
         flip: Bool[Tensor, " Q"] | None = None,
     ) -> Float32[Tensor, "Q L V C"]:
-        """See `Posterior`; a network that can encodes the P glimpses once and not L times."""
+        """See `Posterior`; the transformer encodes the P glimpses once instead of L times."""
         candidates = candidates.expand(len(pixels), -1, 2)
         queries, locations = candidates.shape[:2]
         prepared = self.prepare(images, pixels, index=index, observed=observed, flip=flip)
@@ -201,12 +201,12 @@ class NetworkPosterior:
         observed: Bool[Tensor, "Q P"] | None = None,
         flip: Bool[Tensor, " Q"] | None = None,
     ) -> Prepared:
-        """The first half of `look_ahead`: what all candidates of a query have in common, to be kept and extended."""
+        """The first half of `look_ahead`: the computation that all candidates of a query share."""
         index, observed = self._defaults(images, pixels, index, observed)
         parts = []
         with self._ready():
-            # always as many at once, so that an encoding does not depend on how many others are asked for; and whole
-            # blocks of a matrix product, whose last rows may be rounded otherwise
+            # a fixed batch size, so that an encoding does not depend on the other queries; a multiple of 32, since the
+            # last rows of a matrix product may be rounded differently
             most = max(1, self.chunk // max(1, pixels.shape[1]))
             for rows, keep in self._chunks(len(pixels), size=most - most % 32 or most):
                 turned = None if flip is None else flip[rows]
@@ -216,7 +216,7 @@ class NetworkPosterior:
     def extend(
         self, prepared: Prepared, rows: Int[Tensor, " M"], candidates: Int[Tensor, "M 2"]
     ) -> Float32[Tensor, "M V C"]:
-        """The second half: answers to M of the prepared queries, each after one more glimpse at its candidate."""
+        """The second half: predictions for M of the prepared queries, each after one more glimpse at its candidate."""
         head, parts = self.architecture.head, []
         with self._ready():
             for pairs, keep in self._chunks(len(rows), padded=self.compiled):
@@ -236,7 +236,7 @@ class NetworkPosterior:
             return forward, torch.compile(network.extend, dynamic=False)
 
         def filled(images: Tensor, pixels: Tensor, observed: Tensor) -> Tensor:
-            # fewer glimpses cost a CNN no less; at one number of them it is compiled once, which takes a minute
+            # fewer glimpses cost a CNN no less, and with a fixed number it is compiled only once, which takes a minute
             more = max(0, self.glimpses - pixels.shape[1])
             return forward(images, F.pad(pixels, (0, 0, 0, more)), F.pad(observed, (0, more)))
 
@@ -259,9 +259,9 @@ class NetworkPosterior:
     def _chunks(
         self, number: int, *, size: int | None = None, padded: bool = True
     ) -> Iterator[tuple[Int[Tensor, " B"], int]]:
-        """Rows of each chunk and how many of them count; if `padded`, as for a compiled network, all are full.
+        """Rows of each chunk and how many of them count; if `padded`, as for a compiled network, all chunks are full.
 
-        On a GPU their number has many divisors, so that attention finds rows that go together.
+        On a GPU the number of rows has many divisors, so that attention can put several rows into a tile.
         """
         size, unit = size or self.chunk, 96 if self.device.type == "cuda" else 1
         for start in range(0, number, size):

@@ -1,4 +1,4 @@
-"""What is left of a training: the best network, calibrated, with its tables and a plot."""
+"""Products of a training: the best network, calibrated, with its tables and a plot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from nogs.runtime.stage import Stage
 def write_outcome(trainer: Trainer, path: Path) -> None:
     """Calibrate the best network and write it to `path`, with evaluation.json and posterior.png beside it.
 
-    A training that failed is refused afterwards.
+    If the training failed, an error is raised afterwards.
     """
     found = math.isfinite(trainer.best_loss)
     if found:
@@ -42,7 +42,7 @@ def write_outcome(trainer: Trainer, path: Path) -> None:
         kept = "the best network before that is kept" if found else "no network is kept"
         raise InputError(
             f"The posterior's loss was not a finite number by iteration {trainer.failed}; {kept}; lower "
-            "--posterior.learning-rate or set --posterior.clip 1: nogs run then goes on here, nogs posterior train "
+            "--posterior.learning-rate or set --posterior.clip 1: nogs run then continues here, nogs posterior train "
             "needs another --out."
         )
 
@@ -83,7 +83,7 @@ def _write_best(trainer: Trainer, path: Path) -> None:
 def write_combined(
     parts: Sequence[NetworkPosterior | CrossFitted], path: Path, *, task: Task, config: PosteriorConfig, seed: int
 ) -> dict[str, Any]:
-    """Write the networks of all folds, which lie beside `path` already, as one posterior; what evaluation.json says."""
+    """Write the networks of all folds, from folders beside `path`, as one posterior; returns evaluation.json."""
     members = [part for part in parts if isinstance(part, NetworkPosterior)]
     posterior, device = CrossFitted(members, splits=task.fingerprint), members[0].device
     each = [read_json(path.parent / f"fold-{fold}" / "evaluation.json") for fold in range(len(members))]
@@ -116,7 +116,7 @@ def _tables(
     config: PosteriorConfig,
     seed: int,
 ) -> dict[str, list[Row]]:
-    """Scores on validation and test images at random locations, which are the same for all."""
+    """Scores on validation and test images at random locations, the same for every posterior."""
     glimpses = next(iter(ways.values())).glimpses
     looks = {}
     for split in ("validation", "test"):
@@ -143,16 +143,16 @@ def _tables(
 
 
 def adopt(source: str, path: Path, *, task: Task) -> dict[str, Any]:
-    """Copy a trained posterior to `path`, with evaluation.json and posterior.png beside it; what is known about it."""
+    """Copy a trained posterior to `path`, with evaluation.json and posterior.png; returns its description."""
     file = find_posterior(source)
-    load_posterior(source, task=task)  # one of another task is refused
+    load_posterior(source, task=task)  # refuses one of another task
     stage = Stage(path.parent, name="posterior", fingerprint=fingerprint("adopted", file_digest(file)))
     stage.check_folder()
     stage.begin()
     write_bytes(path, file.read_bytes())
     about = about_posterior(source)
     if "tables" in about:
-        _tell(path, task=task, about=about)
+        _write_evaluation(path, task=task, about=about)
     stage.finish(source=file.stem)
     return about
 
@@ -160,12 +160,12 @@ def adopt(source: str, path: Path, *, task: Task) -> dict[str, Any]:
 def _write(
     path: Path, posterior: NetworkPosterior | CrossFitted, *, task: Task, about: dict[str, Any], seconds: float
 ) -> None:
-    # no time is in the file of weights: the same training gives the same bytes
+    # the file of weights holds no times, so that the same training gives the same bytes
     save_posterior(path, posterior, task=task, about=about)
-    _tell(path, task=task, about={**about, "training_seconds": seconds})
+    _write_evaluation(path, task=task, about={**about, "training_seconds": seconds})
 
 
-def _tell(path: Path, *, task: Task, about: dict[str, Any]) -> None:
+def _write_evaluation(path: Path, *, task: Task, about: dict[str, Any]) -> None:
     write_json(path.with_name("evaluation.json"), about)
     title = f"posterior of {task.title} at random locations"
     write_figure(path.with_name("posterior.png"), about["tables"], title=title)

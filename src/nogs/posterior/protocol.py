@@ -1,6 +1,6 @@
-"""`Posterior`: what a posterior must do, and the arithmetic on its answers that every user of one needs.
+"""`Posterior`: the protocol of a posterior, and arithmetic on its predictions.
 
-Answers are normalised log-probabilities in float32 of shape `[..., V, C]`: V label variables with C values each. A
+Predictions are normalised log-probabilities in float32 of shape `[..., V, C]`: V label variables with C values each. A
 categorical task has one variable of K values, a bernoulli task K variables of two values (absent, present).
 """
 
@@ -20,11 +20,11 @@ __all__ = ["CrossFit", "Posterior", "cross_entropy", "distinct", "entropy", "mem
 
 
 class Posterior(Protocol):
-    """g_AVP(θ | y, l) for any set of glimpses, whose order and repetition mean nothing.
+    """g_AVP(θ | y, l) for any set of glimpses, whose order and repetition don't matter.
 
-    Images stay where they are, as uint8 on the posterior's device; a query names its image by `index` (by default query
-    i reads image i) and its glimpses by their top-left pixels. Glimpses whose `observed` is false don't count, so that
-    queries with t = 0..T glimpses go into one call; with t = 0 the answer is the prior.
+    Images are uint8 on the posterior's device. A query gives its image by `index` (by default query i reads image i)
+    and its glimpses by their top-left pixels. Glimpses whose `observed` is false are ignored, so that queries with
+    t = 0..T glimpses fit into one call; with t = 0 the prediction is the prior.
     """
 
     @property
@@ -44,7 +44,7 @@ class Posterior(Protocol):
         observed: Bool[Tensor, "Q T"] | None = None,
         flip: Bool[Tensor, " Q"] | None = None,
     ) -> Float32[Tensor, "Q V C"]:
-        """The answers to Q queries; where `flip`, the image is mirrored first. T may be 0."""
+        """Predictions for Q queries; where `flip` is true, the image is mirrored first. T may be 0."""
 
     def look_ahead(
         self,
@@ -56,35 +56,35 @@ class Posterior(Protocol):
         observed: Bool[Tensor, "Q P"] | None = None,
         flip: Bool[Tensor, " Q"] | None = None,
     ) -> Float32[Tensor, "Q L V C"]:
-        """The answers after each query's P glimpses and one more, at each of L candidate locations of the same image.
+        """Predictions after each query's P glimpses and one more, at each of L candidate locations of the same image.
 
         This is the inner loop of the design (Eq. 6): the queries are N completions, `pixels` the locations observed so
-        far, `candidates` (`[L, 2]`, or `[Q, L, 2]` where they differ) the locations under test. It equals
-        `log_probabilities` on all Q x L pairs; what pairs have in common is computed once. The glimpses are read from
-        the completion itself, as in Eq. 5.
+        far, `candidates` (`[L, 2]`, or `[Q, L, 2]` if they differ) the locations under test. It equals
+        `log_probabilities` on all Q x L pairs, but computes what pairs share only once. The glimpses are read from the
+        completion itself, as in Eq. 5.
         """
 
 
 @runtime_checkable
 class CrossFit(Protocol):
-    """What a `Posterior` of K networks has besides: the design asks about a completion one that has not seen it."""
+    """A `Posterior` of K networks: the design evaluates a completion with a network that was not trained on it."""
 
     @property
     def members(self) -> Sequence[Posterior]:
-        """The networks; number k has not seen the images whose rank in the split 'posterior' is k modulo K."""
+        """The networks; number k was not trained on the images whose rank in the split 'posterior' is k modulo K."""
 
     @property
     def splits(self) -> str | None:
-        """Fingerprint of the task that says which image has which rank."""
+        """Fingerprint of the task that defines the images' ranks."""
 
 
 def members(posterior: Posterior) -> Sequence[Posterior]:
-    """The networks of a cross-fitted posterior; any other is the only one of its own."""
+    """The networks of a cross-fitted posterior; for any other, the posterior itself."""
     return posterior.members if isinstance(posterior, CrossFit) else (posterior,)
 
 
 def entropy(log_probabilities: Float[Tensor, "*batch C"]) -> Float32[Tensor, "*batch"]:
-    """Shannon entropy in nats (Eq. 1), from log-probabilities: a probability that underflows adds nothing, not NaN."""
+    """Shannon entropy in nats (Eq. 1), from log-probabilities: a probability that underflows adds 0, not NaN."""
     log_probabilities = log_probabilities.float()
     return -(log_probabilities.exp() * log_probabilities.clamp(min=torch.finfo(torch.float32).min)).sum(-1)
 

@@ -1,4 +1,4 @@
-"""Which glimpses a posterior is asked about: random ones for training (u(t, l) of Eq. 7), fixed ones for judging it."""
+"""Glimpses for a posterior: random ones for training (u(t, l) of Eq. 7), fixed ones for evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nogs.runtime import streams
 
 Locations = Literal["anywhere", "grid"]
 
-_HELD: dict[tuple[int, str], Tensor] = {}  # images on a device, by their identity while they live
+_HELD: dict[tuple[int, str], Tensor] = {}  # images on a device, by the identity of their array
 
 
 def random_pixels(
@@ -29,14 +29,16 @@ def random_pixels(
     if locations == "grid":
         drawn = (streams.uniform(key, counter) * len(grid)).long()
         return _pixels(grid, counter.device)[drawn]
-    # 24 bits of a uniform number are plenty for an axis of an image. Sizes stay on the host: no wait
+    # 24 bits of a uniform number suffice for an axis of an image; sizes stay on the host, so that nothing waits
     spans = (grid.height - grid.glimpse + 1, grid.width - grid.glimpse + 1)
     return torch.stack([streams.uniform(key, 2 * counter + axis) * span for axis, span in enumerate(spans)], -1).long()
 
 
 def central_pixels(key: int, counter: Int[Tensor, "*batch"], *, grid: Grid, spread: float) -> Int[Tensor, "*batch 2"]:
-    """The location that each counter draws from the stream `key`: the centre of its glimpse is Gaussian around the
-    image's, with `spread` times its sides as standard deviation, moved into the image where it would leave it."""
+    """The location that each counter draws from the stream `key`, Gaussian around the image's centre.
+
+    The standard deviation is `spread` times the image's sides; glimpses outside the image are moved into it.
+    """
     axes = []
     for axis, side in enumerate((grid.height, grid.width)):
         share = streams.uniform(key, 2 * counter + axis) + 2.0**-25  # never 0, whose quantile is not finite
@@ -54,9 +56,9 @@ def with_overlaps(
     grid: Grid,
     locations: Locations,
 ) -> Int[Tensor, "Q T 2"]:
-    """The same locations, but a share of them, from the second on, moved to where they overlap an earlier one.
+    """The locations, with a share of them, from the second on, moved so that they overlap an earlier one.
 
-    Where that would be its very location, nothing is moved: there would be less to see.
+    A location is not moved onto the earlier one itself, since that would show nothing new.
     """
     names = ("if", "of", "down", "right")
     moved, which, *along = (streams.uniform(streams.key(key, name), counter) for name in names)
@@ -67,7 +69,7 @@ def with_overlaps(
         axes = []
         for axis, span in enumerate(spans):
             known = _axis(grid, axis, pixels.device) if locations == "grid" else _range(span + 1, pixels.device)
-            # positions whose glimpses have a pixel of this axis in common are next to each other
+            # positions whose glimpses overlap on this axis are contiguous
             first = torch.searchsorted(known, earlier[:, axis] - grid.glimpse, right=True)
             number = torch.searchsorted(known, earlier[:, axis] + grid.glimpse) - first
             axes.append(known[first + (along[axis][:, t] * number).long()])
@@ -79,7 +81,7 @@ def with_overlaps(
 
 @functools.cache
 def _pixels(grid: Grid, device: torch.device) -> Int[Tensor, "L 2"]:
-    """The grid's locations, copied to a device once: a graph that is being captured can't copy from the host."""
+    """The grid's locations, copied to a device once, since a graph can't copy from the host during its capture."""
     return grid.pixels.to(device)
 
 
@@ -96,32 +98,34 @@ def _range(number: int, device: torch.device) -> Int[Tensor, " R"]:
 
 
 def strata(batch: int, glimpses: int) -> tuple[tuple[int, int], ...]:
-    """(how many images, t) for t = 0..T: the parts of a batch, as equal as they can be."""
+    """(number of images, t) for t = 0..T: the parts of a batch, as equal as possible."""
     edges = [t * batch // (glimpses + 1) for t in range(glimpses + 2)]
     return tuple((after - before, t) for t, (before, after) in enumerate(pairwise(edges)))
 
 
 def observed_first(t: Int[Tensor, " Q"], glimpses: int) -> Bool[Tensor, "Q T"]:
-    """The first t of T glimpses are observed."""
+    """True for the first t of T glimpses."""
     return torch.arange(glimpses, device=t.device) < t[:, None]
 
 
 def fixed_pixels(
     images: int, *, glimpses: int, grid: Grid, locations: Locations, seed: int, purpose: str, device: torch.device
 ) -> Int[Tensor, "n T 2"]:
-    """T locations for each of n images, the same at every call; t glimpses are the first t of them."""
+    """T locations for each of n images, the same at every call; queries of t glimpses use the first t."""
     counter = torch.arange(images * glimpses, device=device).reshape(images, glimpses)
     return random_pixels(streams.key(seed, f"posterior {purpose}"), counter, grid=grid, locations=locations)
 
 
 def resident(images: np.ndarray, device: torch.device) -> UInt8[Tensor, "N H W 3"]:
-    """The images as a tensor on the device, on the CPU without a copy. Elsewhere there is one copy of them, as long as
-    they are in use: networks of one run share it."""
+    """The images as a tensor on the device, without a copy on the CPU.
+
+    On other devices the networks of a run share one copy for as long as the array lives.
+    """
     name = id(images), str(device)
     if name in _HELD:
         return _HELD[name]
     with warnings.catch_warnings():
-        # torch warns that a read-only memory map must not be written, which nobody here does
+        # torch warns against writing to a read-only memory map, which never happens here
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         found = torch.from_numpy(np.asarray(images)).to(device)
     if device.type != "cpu":

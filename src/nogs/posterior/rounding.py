@@ -1,6 +1,6 @@
-"""Weights in few bits: whole numbers with a scale for each group of 64, packed into bytes and restored when read.
+"""Quantised weights: integers with a scale for each group of 64, packed into bytes and restored on loading.
 
-Activations and arithmetic stay as they are; a file gets 2 to 4 times smaller than in float16.
+Activations and arithmetic are unchanged; a file is 2 to 4 times smaller than in float16.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from nogs.runtime.errors import InputError
 __all__ = ["BITS", "pack", "packed_shapes", "restored", "rounded", "unpack"]
 
 BITS = range(4, 9)
-"""Bits a weight can be stored in, besides 16, which is float16."""
+"""Allowed numbers of bits per weight, besides 16, which is float16."""
 GROUP = 64
-"""Weights of one output that share a scale; one scale for all of them loses 1.5 times as much to their largest."""
+"""Weights of one output that share a scale; one scale for all of them would lose 1.5 times as much."""
 
-_CODES, _SCALES = ".codes", ".scales"  # what replaces a matrix: endings of its name
-_CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)  # shares of a group's largest weight that its codes may reach to
+_CODES, _SCALES = ".codes", ".scales"  # suffixes of the tensors that replace a matrix
+_CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)  # range of the codes, in shares of a group's largest weight
 
 
 def rounded(tensors: Mapping[str, Tensor], bits: int, *, keep: str) -> dict[str, Tensor]:
-    """Matrices in so many bits a weight, other numbers in float16; those whose names end with `keep`, and what was
-    packed before, as they are."""
+    """Matrices with `bits` per weight, other numbers in float16.
+
+    Tensors whose names end with `keep` and packed tensors are unchanged.
+    """
     out: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if not value.is_floating_point() or name.endswith((keep, _SCALES)):
@@ -41,7 +43,7 @@ def rounded(tensors: Mapping[str, Tensor], bits: int, *, keep: str) -> dict[str,
 
 
 def restored(tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """The inverse of `rounded`, but for what rounding lost; `shapes` are those of the weights before it."""
+    """The inverse of `rounded`, up to rounding errors; `shapes` are those of the original weights."""
     out = {name: value for name, value in tensors.items() if not name.endswith((_CODES, _SCALES))}
     for name, codes in tensors.items():
         if name.endswith(_CODES):
@@ -53,8 +55,10 @@ def restored(tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) ->
 
 
 def packed_shapes(found: Mapping[str, tuple[int, ...]], build: Callable[[], nn.Module]) -> dict[str, tuple[int, ...]]:
-    """The shapes that a file's tensors will have once restored: those of the network that `build` makes without
-    memory, wherever a pair of tensors packs its weights; whatever else is found as it is."""
+    """The shapes of a file's tensors after `restored`.
+
+    Where a pair of tensors packs a weight, it is that weight's shape in the network that `build` makes without memory.
+    """
     out = dict(found)
     if not any(name.endswith(_CODES) for name in found):
         return out
@@ -76,7 +80,7 @@ def _pair_shapes(shape: torch.Size, bits: int) -> tuple[tuple[int, int], tuple[i
 def pack(
     weights: Float[Tensor, rows * shape], bits: int
 ) -> tuple[UInt8[Tensor, "rows bytes"], Float16[Tensor, "rows groups"]]:
-    """Codes of so many bits and the scale of each group, chosen among a few for the least squared error."""
+    """Codes of `bits` bits and the scale of each group, chosen from a few candidates for the least squared error."""
     flat = weights.detach().float().flatten(1).cpu()
     groups = F.pad(flat, (0, -flat.shape[1] % GROUP)).unflatten(1, (-1, GROUP))
     top, largest = 2 ** (bits - 1), groups.abs().amax(-1)
@@ -98,7 +102,7 @@ def pack(
 def unpack(
     codes: UInt8[Tensor, "rows bytes"], scales: Float16[Tensor, "rows groups"], shape: torch.Size
 ) -> Float32[Tensor, ...]:
-    """The weights of a shape; how many bits each has follows from the number of bytes."""
+    """The weights of a shape; the number of bits per weight follows from the number of bytes."""
     rows, each = shape[0], shape[1:].numel()
     bits = codes.shape[1] * 8 // each
     stream = np.unpackbits(codes.numpy(), axis=1, count=each * bits, bitorder="little").reshape(rows, each, bits)

@@ -1,4 +1,4 @@
-"""The optimiser of a posterior: which weights decay, which were loaded and move slowly, how large a step is."""
+"""The optimiser of a posterior: weight decay, a factor for loaded weights, and the schedule of the step size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nogs.runtime.rates import adam_state, falling
 def learning_rate(config: PosteriorConfig, iteration: int, seconds: float = 0.0) -> float:
     """Adam's step size: a linear warm-up, then constant or a cosine to zero.
 
-    The cosine spans the remaining iterations, or the time of training that there is if that ends sooner.
+    The cosine spans the remaining iterations, or the limit of the training time if that ends sooner.
     """
     if iteration < config.warmup:
         return config.learning_rate * (iteration + 1) / config.warmup
@@ -32,10 +32,10 @@ def make_optimizer(
     loaded: Set[str],
     frozen: Set[str] = frozenset(),
 ) -> MuonAdamW:
-    """AdamW (Adam where nothing decays), or Muon for the transformer's matrices, with its state in place.
+    """AdamW (Adam without weight decay), or Muon for the transformer's matrices, with initialised state.
 
-    A group's `factor` multiplies the step size: `pretrained_rate` for the parameters named in `loaded`; those in
-    `frozen` stay as they are, as do all loaded ones where it is 0.
+    A group's `factor` multiplies the step size; for the parameters named in `loaded` it is `pretrained_rate`.
+    Parameters in `frozen` don't change, nor do loaded ones if that rate is 0.
     """
     groups: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in parameters.items():

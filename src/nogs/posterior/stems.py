@@ -1,4 +1,4 @@
-"""From a glimpse to its tokens: one matrix, a few convolutions, or the first layers of VGG-16."""
+"""Stems, which turn a glimpse into tokens: one matrix, a few convolutions, or the first layers of VGG-16."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LinearStem(nn.Module):
 
 
 class ConvStem(nn.Module):
-    """3 x 3 convolutions over the glimpse, halving its side while a token's side is even; tokens know their margins."""
+    """3 x 3 convolutions over the glimpse, halving its side while a token's is even; tokens see their margins."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -61,8 +61,7 @@ class ConvStem(nn.Module):
 
 
 class VGGStem(nn.Module):
-    """The first `layers` convolutions of VGG-16 over the glimpse, enlarged `scale` times, then one matrix from their
-    features to tokens."""
+    """The first `layers` convolutions of VGG-16 on the glimpse, enlarged `scale` times, then one matrix to tokens."""
 
     def __init__(self, size: int, width: int, *, layers: int, scale: int = 1) -> None:
         super().__init__()
@@ -92,7 +91,7 @@ class VGGStem(nn.Module):
         return {f"features.{name}.{part}" for name in named[:layers] for part in ("weight", "bias")}
 
     def load(self, source: str) -> set[str]:
-        """Start from VGG-16's weights; those of layers that are not used are passed over."""
+        """Load VGG-16's weights; those of unused layers are ignored."""
         weights = read_weights(source, architecture="vgg16")
         return load_into(self, weights, source=source, known=self.known, free=("project.",))
 
@@ -105,7 +104,7 @@ class VGGStem(nn.Module):
 
 
 def _channels_last(*modules: nn.Module) -> None:
-    """Lay the weights out as the glimpses are, which saves convolutions a turn of their input and output."""
+    """Store the weights channels last, like the glimpses, which saves conversions of the layout."""
     for module in modules:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -1,6 +1,6 @@
-"""A posterior in one safetensors file: weights, calibration, architecture, and what is known about it.
+"""A posterior in one safetensors file: weights, calibration, architecture, and a description.
 
-Of a cross-fitted posterior all networks lie in one file, their tensors under "0.", "1." and so on.
+All networks of a cross-fitted posterior are in one file, with their tensors under "0.", "1." and so on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from nogs.posterior.rounding import packed_shapes, restored, rounded
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.headers import Glimpses, Header, Name, Size, check_bounds, check_shapes, described
+from nogs.runtime.spelling import instead
 from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 
 FORMAT = "nogs posterior 1"
 _TEMPERATURE = "calibration.inverse_temperature"
 LOOKS = "looks."
-"""What the names of tensors begin with that say where to look: a posterior with these is a network of `nogs.plus`."""
+"""Prefix of the tensors of a policy: a posterior with these is a network of `nogs.plus`."""
 _KNOWN_IDS = ("celeba-hq", "cub")  # datasets that number their images
 
 
@@ -42,7 +43,7 @@ class _Row(Header):
 
 
 class _About(Header):
-    """How a posterior was made and what it scores; what is not named here is shown to people alone."""
+    """How a posterior was made, and its scores; other fields are only shown to people."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -86,10 +87,10 @@ def save_posterior(
     bits: int | None = None,
     looks: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write a posterior; `about` says how it was made and what it scores. `bits` are those of a weight: 16 (float16),
-    or 4 to 8; by default weights stay float32.
+    """Write a posterior; `about` says how it was made, and its scores.
 
-    `looks`, tensors and what is known about them, make it a network of `nogs.plus`.
+    `bits` is the number per weight: 16 (float16), or 4 to 8; by default weights stay float32. `looks`, tensors and
+    their description, make it a network of `nogs.plus`.
     """
     members = {"": posterior} if isinstance(posterior, NetworkPosterior) else _numbered(posterior)
     tensors = {
@@ -116,7 +117,7 @@ def save_posterior(
 
 
 def smaller(tensors: Mapping[str, Tensor], bits: int = 16) -> dict[str, Tensor]:
-    """Weights in fewer bits, by default in float16; the calibration, a few numbers, stays as it is."""
+    """Weights in fewer bits, by default in float16; the calibration is unchanged."""
     return rounded(tensors, bits, keep="inverse_temperature")
 
 
@@ -129,7 +130,7 @@ def load_posterior(
     chunk: int | None = None,
     compiled: bool = False,
 ) -> NetworkPosterior | CrossFitted:
-    """The posterior of a file, or a published one by its name; one of another task or grid than `task` is refused."""
+    """The posterior of a file, or a published one by its name; one that does not fit `task` is refused."""
     path = find_posterior(name_or_path)
     header, shapes = read_header(path)
     with described(path, "a posterior of this version"):
@@ -168,25 +169,25 @@ def load_posterior(
 
 
 def about_posterior(name_or_path: str | Path) -> dict[str, Any]:
-    """What a posterior's file says about itself: how it was trained, on what, and its scores."""
+    """The description in a posterior's file: how it was trained, on what, and its scores."""
     return read_header(find_posterior(name_or_path))[0].about.model_dump(exclude_unset=True)
 
 
 def identity(name_or_path: str | Path) -> str:
-    """Names a posterior by its calibration and its weights as float16: the same for a copy of it in float16."""
+    """Identifies a posterior by its calibration and its weights in float16, so that a float16 copy is the same."""
     tensors, _ = load_tensors(find_posterior(name_or_path))
     return fingerprint("posterior", smaller({n: v for n, v in tensors.items() if not n.startswith(LOOKS)}))
 
 
 def training_mark(task: Task) -> str:
-    """Names the images that train a posterior: by their ids, where all copies of a dataset share those."""
+    """Identifies the images that train a posterior, by their ids if all copies of the dataset share those."""
     return fingerprint("images", task.splits["posterior"]) if task.name in _KNOWN_IDS else task.fingerprint
 
 
 def trained_elsewhere(name_or_path: str | Path, task: Task) -> list[str]:
     """Fingerprints of other tasks that a posterior, or the one it started from, was trained on.
 
-    Another copy of a dataset, of which it learned from the same images, is no other task.
+    Another copy of a dataset with the same training images does not count as another task.
     """
     header, _ = read_header(find_posterior(name_or_path))
     own = header.about.task_fingerprint
@@ -195,10 +196,10 @@ def trained_elsewhere(name_or_path: str | Path, task: Task) -> list[str]:
 
 
 def misfit(name: str, task: Task, *, glimpses: int) -> str | None:
-    """Why a published posterior can't be used for a task, in a few words; None if it can. No such name is refused."""
+    """Why a published posterior can't be used for a task, in a few words; None if it can."""
     known = load_posterior(name)
     if known.space != task.space:
-        return f"it knows {_labels(known.space)}, but the task {task.title!r} has {_labels(task.space)}"
+        return f"it predicts {_labels(known.space)}, but the task {task.title!r} has {_labels(task.space)}"
     if known.grid != task.grid:
         return f"it is for {_describe(known.grid)}, but the task {task.title!r} has {_describe(task.grid)}"
     if known.glimpses < glimpses:
@@ -214,7 +215,8 @@ def find_posterior(name_or_path: str | Path) -> Path:
     files = published()
     if str(name_or_path) not in files:
         listed = f"published are {', '.join(files)}" if files else "none is published with this version"
-        raise InputError(f"There is no posterior {str(name_or_path)!r}: {listed}; or give a .safetensors file.")
+        meant = instead(str(name_or_path), files, otherwise=f"{listed}; or give a .safetensors file.")
+        raise InputError(f"There is no posterior {str(name_or_path)!r}; {meant}")
     return files[str(name_or_path)]
 
 
@@ -229,7 +231,7 @@ def _numbered(posterior: CrossFitted) -> dict[str, NetworkPosterior]:
 
 
 def read_header(path: Path) -> tuple[_Header, dict[str, tuple[int, ...]]]:
-    """What a posterior's file says about itself, and its tensors' shapes; nothing is built from either."""
+    """The metadata of a posterior's file and the shapes of its tensors; no network is built."""
     said, shapes = tensor_header(path)
     if said.get("format") != FORMAT:
         raise InputError(f"{path} is not a posterior of this version; train it again with nogs posterior train.")
@@ -241,7 +243,7 @@ def read_header(path: Path) -> tuple[_Header, dict[str, tuple[int, ...]]]:
 def _check_shapes(
     path: Path, architecture: Architecture, shapes: Mapping[str, tuple[int, ...]], *, folds: int | None
 ) -> None:
-    """Refuse a file whose tensors are not those of the posterior that it describes."""
+    """Refuse a file whose tensors don't match the posterior that it describes."""
     shapes = {name: shape for name, shape in shapes.items() if not name.startswith(LOOKS)}
     prefixes = [""] if folds is None else [f"{fold}." for fold in range(folds)]
     stranger = next((name for name in shapes if not name.startswith(tuple(prefixes))), None)
@@ -250,7 +252,7 @@ def _check_shapes(
         found = {name.removeprefix(prefix): shape for name, shape in shapes.items() if name.startswith(prefix)}
         if found.pop(_TEMPERATURE, None) not in allowed:
             stranger = prefix + _TEMPERATURE
-        # a grid of its own: what it keeps would be without memory too
+        # a copy of the grid, since its cached tensors would be without memory too
         blank = replace(architecture, grid=replace(architecture.grid))
         with described(path, "a posterior of this version"):
             check_shapes(path, blank.build, packed_shapes(found, blank.build), name=prefix)

@@ -1,7 +1,7 @@
-"""A teacher: the answers of a trained posterior, which a network learns beside the labels.
+"""Distillation: a network learns the predictions of a teacher, a trained posterior, in addition to the labels.
 
-About an image that it was trained on a teacher repeats the label. So a cross-fitted teacher answers through the network
-that has not seen the image, or teaches a cross-fitted posterior fold by fold.
+For an image that it was trained on, a teacher repeats the label. So a cross-fitted teacher uses the network that was
+not trained on the image, or teaches a cross-fitted posterior fold by fold.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from nogs.runtime.errors import InputError
 
 @dataclass(frozen=True)
 class Teacher:
-    """One network that is asked about every image, or several that are each asked about those it has not seen."""
+    """One network for every image, or several, each for the images that it was not trained on."""
 
     members: tuple[NetworkPosterior, ...]
     member_of: Int64[Tensor, " N"] | None = None
-    """Of several, the one to ask about each image of the task; beyond the last for images that none has left out."""
+    """The network for each image of the task; beyond the last for images that no network left out."""
 
     @classmethod
     def of(cls, source: str, *, task: Task, device: torch.device, precision: str) -> Teacher:
-        """The teacher for networks of a task, or of a fold of one (see `fold_task`); one of other folds is refused."""
+        """The teacher for networks of a task or of one of its folds (see `fold_task`); other folds are refused."""
         found = load_posterior(source, task=task, device=device, precision=precision)
         if isinstance(found, NetworkPosterior):
             return cls((found,))
@@ -56,9 +56,9 @@ class Teacher:
         flip: Bool[Tensor, " Q"] | None = None,
         changes: Changes | None = None,
     ) -> Float32[Tensor, "Q V C"]:
-        """Log-probabilities for queries about images of the task, in `groups` of (how many, t) as `strata` gives them.
+        """Log-probabilities for queries about images of the task, in `groups` of (number, t) as `strata` gives them.
 
-        Shapes do not depend on whom a query is for, so that it can be captured in a graph: all networks are asked.
+        All networks are evaluated, so that shapes do not depend on the queries and a graph can be captured.
         """
         asked, first = [], 0
         for count, t in groups:
@@ -78,8 +78,10 @@ class Teacher:
 
 
 def check_teacher(config: PosteriorConfig, *, task: Task, glimpses: int) -> None:
-    """Refuse a teacher for fewer glimpses, or of other data, splits or folds than the whole task's; say so where it
-    knows what a fold leaves out."""
+    """Refuse a teacher for fewer glimpses, or of other data, splits or folds than the whole task's.
+
+    A message warns if the teacher may have been trained on images that a fold leaves out.
+    """
     if config.teacher is None:
         return
     found = load_posterior(config.teacher, task=task)
@@ -87,8 +89,8 @@ def check_teacher(config: PosteriorConfig, *, task: Task, glimpses: int) -> None
         if not names_task(other, task):
             raise InputError(
                 f"The teacher {config.teacher} was trained for other data or splits than these ({other}, not "
-                f"{task.fingerprint}), so it may know images to validate or to annotate; train it again on these, or "
-                "give another --posterior.teacher."
+                f"{task.fingerprint}), so it may have seen images to validate or to annotate; train it again on these, "
+                "or give another --posterior.teacher."
             )
     if found.glimpses < glimpses:
         raise InputError(
@@ -105,12 +107,12 @@ def check_teacher(config: PosteriorConfig, *, task: Task, glimpses: int) -> None
 
 
 def _common_fold(found: CrossFitted, source: str, task: Task) -> int | None:
-    """Which network of a teacher left out the same images as this fold of a task; None for the whole task."""
+    """The number of the teacher's network that left out the same images as this fold; None for the whole task."""
     folds = len(found.members)
     fold = fold_of(task, splits=found.splits, folds=folds)
     if fold is None and found.splits != task.fingerprint:
         raise InputError(
-            f"The teacher {source} is of {folds} networks, none of which is known to have left out the same images "
+            f"The teacher {source} has {folds} networks, none of which is known to have left out the same images "
             f"as a network of this posterior; train both with --posterior.folds {folds} on the same data and "
             "splits, or give another --posterior.teacher."
         )

@@ -1,7 +1,8 @@
-"""The glimpse-token transformer: a posterior that reads the observed glimpses and nothing else of the image.
+"""The glimpse-token transformer: a posterior that reads only the observed glimpses of the image.
 
-Each glimpse becomes a few tokens with their position in pixels; a learned prior token gathers what they say. All tokens
-see each other alike, so order means nothing; with no glimpse the prior token is alone, and the answer is the prior.
+Each glimpse becomes a few tokens with their position in pixels, and a learned prior token aggregates them. All tokens
+attend to each other, so their order does not matter. Without glimpses there is only the prior token, which gives the
+prior.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Place(nn.Module):
 
 
 class Norm(nn.LayerNorm):
-    """A layer norm that answers in its input's type; inside autocast torch's own would double the memory traffic."""
+    """A layer norm that keeps its input's type; inside autocast torch's own would double the memory traffic."""
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
         """Sums are float32 in any case."""
@@ -55,7 +56,7 @@ class Norm(nn.LayerNorm):
 
 
 class Block(nn.Module):
-    """A pre-norm transformer layer over rows of tokens, stored below each other without padding."""
+    """A pre-norm transformer layer over rows of tokens, concatenated without padding."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "S D"], plan: Sequence[Rows], *, first: Int[Tensor, " Q"] | None = None
     ) -> Float[Tensor, "_ D"]:
-        """With `first`, the index of each row's first token, only these are computed: all a last layer is asked for."""
+        """With `first`, the index of each row's first token, computes only these, as the last layer needs no more."""
         width, normed = x.shape[-1], self.norm1(x)
         if first is None:
             queries, keys, values = self.qkv(normed).chunk(3, -1)
@@ -81,7 +82,7 @@ class Block(nn.Module):
 
 
 class GlimpseTokens(nn.Module):
-    """The network. `encode` sees each glimpse alone, `join` all glimpses of a query."""
+    """The network. `encode` sees each glimpse by itself, `context` all glimpses of a query."""
 
     def __init__(self, config: PosteriorConfig, *, grid: Grid, outputs: int) -> None:
         super().__init__()
@@ -99,13 +100,13 @@ class GlimpseTokens(nn.Module):
         for module in (*self.blocks, self.head):
             for name, layer in module.named_modules():
                 if isinstance(layer, nn.Linear):
-                    # the branches that add to the residual stream start the smaller the more there are
+                    # the more branches add to the residual stream, the smaller they start
                     depth = 2 * config.layers if name in ("out", "mlp.2") else 1
                     nn.init.trunc_normal_(layer.weight, std=1 / math.sqrt(depth * layer.in_features))
                     nn.init.zeros_(layer.bias)
 
     def load(self, source: str) -> set[str]:
-        """Start the stem from VGG-16's weights; returns the names of the parameters that were loaded."""
+        """Load VGG-16's weights into the stem; returns the names of the parameters that were loaded."""
         if not isinstance(self.stem, VGGStem):
             return set()
         return {f"stem.{name}" for name in self.stem.load(source)}
@@ -118,7 +119,7 @@ class GlimpseTokens(nn.Module):
         flip: Bool[Tensor, " Q"] | None = None,
         changes: Changes | None = None,
     ) -> UInt8[Tensor, "Q T g g 3"]:
-        """All that the network needs of the images, or of the changed images: the glimpses."""
+        """The glimpses of the images or of the changed images, all that the network needs."""
         if changes is not None:
             return changed(images, changes, index=index, flip=flip, pixels=pixels, glimpse=self.grid.glimpse)
         spread = pixels.shape[:2]
@@ -126,16 +127,16 @@ class GlimpseTokens(nn.Module):
         return cut(images, pixels, glimpse=self.grid.glimpse, index=index[:, None].expand(spread), flip=mirrored)
 
     def encode(self, glimpses: UInt8[Tensor, "M g g 3"], pixels: Int[Tensor, "M 2"]) -> Float[Tensor, "M n D"]:
-        """Tokens of each glimpse, from it and its location alone."""
+        """Tokens of each glimpse, computed only from it and its location."""
         content: Tensor = self.stem(glimpses)
         return content + self.place(pixels[:, None] + self.centres)
 
     def context(
         self, tokens: Float[Tensor, "M n D"], observed: Bool[Tensor, "Q T"], groups: Groups
     ) -> Float[Tensor, "Q D"]:
-        """The prior token of every query after it has seen the query's tokens.
+        """The prior token of every query after attention to the query's tokens.
 
-        `groups` are (queries, glimpses), and `tokens` those of their glimpses one after the other.
+        `groups` are (queries, glimpses), and `tokens` are those of their glimpses one after the other.
         """
         each, width = tokens.shape[1:]
         rows, plan, firsts, start, token, query = [], [], [], 0, 0, 0
@@ -164,7 +165,7 @@ class GlimpseTokens(nn.Module):
         observed: Bool[Tensor, "Q T"],
         groups: Groups | None = None,
     ) -> Float[Tensor, "Q O"]:
-        """Logits from what `read` read; the queries of a group (queries, t) look at their first t glimpses."""
+        """Logits from the output of `read`; the queries of a group (queries, t) use their first t glimpses."""
         groups = groups or [(len(glimpses), glimpses.shape[1])]
         ends = accumulate(queries for queries, _ in groups)
         spans = [(slice(end - queries, end), t) for end, (queries, t) in zip(ends, groups)]

@@ -1,7 +1,7 @@
-"""The loop that trains a posterior's network (Eq. 7), with the best one on the validation images kept.
+"""The training loop of a posterior's network (Eq. 7), which keeps the best network on the validation images.
 
-A killed run goes on from its last saved state to the same result: batches and random numbers are functions of the
-iteration, and everything else is in the state.
+A killed run resumes from its last saved state and gives the same result: batches and random numbers are functions of
+the iteration, and everything else is in the state.
 """
 
 from __future__ import annotations
@@ -32,17 +32,14 @@ from nogs.runtime.capture import captured
 from nogs.runtime.device import pick_precision
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
-from nogs.runtime.rates import adam_tensors, set_rate
+from nogs.runtime.rates import adam_tensors, follow, set_rate
 from nogs.runtime.training import Training
 
 __all__ = ["Trainer"]
 
-AVERAGE_START = 10
-"""After n iterations the average's decay is n / (n + this), until that is more than the recipe's."""
-
 
 class Trainer(Training):
-    """The network with its optimiser, and the average of its weights."""
+    """The network with its optimiser and the average of its weights."""
 
     title = "training the posterior"
     network: GlimpseTokens | MaskedCNN
@@ -68,7 +65,7 @@ class Trainer(Training):
         counts = torch.tensor([count for count, _ in self.groups], device=device)
         t = torch.arange(self.longest + 1, device=device).repeat_interleave(counts)
         self.observed = observed_first(t, self.longest)
-        # every t weighs the same, though its part of the batch may have an image more than another
+        # every t has the same weight, although parts of the batch may differ by one image
         self.row_weights = (1 / (counts * len(counts))).repeat_interleave(counts)
         network = self.architecture.build(seed=seed)
         loaded = network.load(config.weights) if config.weights != "none" else set()
@@ -76,7 +73,7 @@ class Trainer(Training):
         first = stem.first(config.frozen) if isinstance(stem, VGGStem) else set()
         frozen = loaded & {f"stem.{name}" for name in first}
         self.started_from: list[str] = []
-        """Fingerprints of tasks with other data or splits, whose images its weights may have seen."""
+        """Fingerprints of tasks with other data or splits, on which its weights may have been trained."""
         if config.start is not None:
             weights, self.started_from = read_start(config.start, task=task, architecture=self.architecture)
             network.load_state_dict(weights)
@@ -101,7 +98,7 @@ class Trainer(Training):
         )
         self.order, self.epoch = torch.zeros_like(self.training), -1
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
-        """The iteration, as the device counts it."""
+        """The iteration, counted on the device."""
         self.work: Callable[[], None] | None = None
         self.rate = 0.0
 
@@ -122,7 +119,7 @@ class Trainer(Training):
         self.iteration += 1
 
     def _work(self) -> None:
-        """What an iteration computes, from the clock on the device: batch, loss, gradient, step."""
+        """The computation of an iteration, from the clock on the device: batch, loss, gradient, step."""
         config, count = self.config, torch.arange(self.batch, device=self.device)
         drawn = self.clock * self.batch + count
         rows = self.order[self.clock % self.per_epoch * self.batch + count]
@@ -160,24 +157,14 @@ class Trainer(Training):
         if config.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.parameters.values(), config.clip)
         self.optimizer.step()
-        self._follow()
+        if self.average is not None:
+            kept, now = (network.state_dict().values() for network in (self.average, self.network))
+            follow(kept, now, decay=self.config.average, iteration=self.clock)
         self.total += loss.detach()
         self.clock += 1
 
-    def _follow(self) -> None:
-        """Move the average to the weights: at first by most of the way, since the initial weights mean nothing."""
-        if self.average is None:
-            return
-        share = 1 - (self.clock / (self.clock + AVERAGE_START)).clamp(max=self.config.average)
-        with torch.no_grad():
-            for kept, now in zip(self.average.state_dict().values(), self.network.state_dict().values()):
-                if kept.is_floating_point():
-                    kept.lerp_(now, share)
-                else:
-                    kept.copy_(now)
-
     def validate(self) -> dict[str, Any]:
-        """Cross-entropy and accuracy of the network as it is now, the mean over numbers of glimpses."""
+        """Cross-entropy and accuracy of the current network, averaged over the numbers of glimpses."""
         by_t, accuracy = self.validation(self.posterior(), self.images, self.labels)
         return {
             "validation_cross_entropy": by_t.mean().item(),
@@ -188,15 +175,15 @@ class Trainer(Training):
 
     @property
     def kept(self) -> GlimpseTokens | MaskedCNN:
-        """What is validated and kept: the average of the weights, or the network itself."""
+        """The network that is validated and kept: the average of the weights, or the network itself."""
         return self.network if self.average is None else self.average
 
     def posterior(self) -> NetworkPosterior:
-        """What is kept as it is now, without calibration."""
+        """The kept network in its current state, without calibration."""
         return NetworkPosterior(self.kept, self.architecture, precision=self.config.precision)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
+        """Every tensor that training changes, by name; not copies, so that they can be overwritten."""
         out = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         out.update({f"best.{name}": value for name, value in self.best.items()})
         if self.average is not None:
@@ -204,10 +191,10 @@ class Trainer(Training):
         return {**out, **adam_tensors(self.optimizer, self.parameters)}
 
     def fingerprint(self) -> str:
-        """What a state must come from to be continued here."""
+        """The fingerprint that a state must have to be resumed here."""
         return fingerprint(training_fields(self.config), self.task.fingerprint, self.architecture.to_json(), self.seed)
 
     def load(self, path: Path) -> None:
-        """Continue from a state; the device's clock too."""
+        """Resume from a state, including the device's clock."""
         super().load(path)
         self.clock.fill_(self.iteration)

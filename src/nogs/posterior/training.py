@@ -1,4 +1,4 @@
-"""Training of a posterior as a stage: of one network, or of one for each fold."""
+"""Training of a posterior as a stage: one network, or one for each fold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILE = "posterior.safetensors"
 
 
 def with_weights(config: PosteriorConfig, data: Path | None) -> PosteriorConfig:
-    """The same, with the file of VGG-16's ImageNet weights in the folder `data` where it asks for them."""
+    """The configuration with the file of VGG-16's ImageNet weights in the folder `data`, if it asks for them."""
     if config.backbone == "vgg16" if config.kind == "cnn" else config.stem == "vgg":
         return config.model_copy(update={"weights": find_weights(config.weights, data)})
     return config
@@ -45,11 +45,11 @@ def train_posterior(
     data: Path | None = None,
     above: Stage | None = None,
 ) -> NetworkPosterior | CrossFitted:
-    """Train, calibrate and judge a posterior; what is done is loaded, what was begun goes on.
+    """Train, calibrate and evaluate a posterior; a finished one is loaded, an interrupted training resumes.
 
-    `folder` gets posterior.safetensors, evaluation.json, posterior.png and metrics.jsonl; with `config.folds` > 1 each
-    network has a folder of its own in it, fold-0 and so on, and begins the stage `above` it with its own. VGG-16's
-    ImageNet weights are looked for in the folder `data` first.
+    `folder` gets posterior.safetensors, evaluation.json, posterior.png and metrics.jsonl. With `config.folds` > 1 each
+    network has its own subfolder, fold-0 and so on; the first one to start also begins the stage `above`. VGG-16's
+    ImageNet weights are first searched in the folder `data`.
     """
     if config.split == "train":
         task = whole_task(task)
@@ -85,7 +85,7 @@ def train_posterior(
         stage.finish(iterations=about["iterations"], training_seconds=about["training_seconds"])
     else:
         trainer = Trainer(task, config=config, glimpses=glimpses, seed=seed, device=chosen)
-        if above is not None and not above.begun:  # not before the first network could be made
+        if above is not None and not above.begun:  # only after the first network could be made
             above.begin()
         stage.begin()
         trainer.run(folder)

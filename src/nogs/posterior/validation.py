@@ -1,4 +1,4 @@
-"""The judge of a training: the same glimpses of the validation images, every time."""
+"""Validation during training, always on the same glimpses of the validation images."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from nogs.posterior.queries import fixed_pixels
 class Validation:
     """Cross-entropy by number of glimpses t = 0..T and accuracy, on the same glimpses of the validation images.
 
-    With `calibrated`, the cross-entropy at the best temperature of each number of glimpses: smoothed labels make a
-    network less sure than it is right, and long training the reverse, which calibration undoes.
+    With `calibrated`, the cross-entropy is at the best temperature for each number of glimpses. Smoothed labels make a
+    network underconfident and long training makes it overconfident, which calibration corrects.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Validation:
     def __call__(
         self, posterior: NetworkPosterior, images: UInt8[Tensor, "N H W 3"], labels: Int[Tensor, "N V"]
     ) -> tuple[Float[Tensor, " T1"], float]:
-        """Judge a posterior without temperatures on the images of the task."""
+        """Evaluate a posterior without temperatures on the images of the task."""
         truth, head, found = labels[self.rows], posterior.architecture.head, []
         for t in range(self.steps):
             logits = posterior.logits(images, self.pixels[:, :t], index=self.rows)

@@ -10,7 +10,6 @@ dotted flags of every command. A file may start from a built-in recipe and state
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +17,9 @@ from typing import Any
 
 from nogs.recipes.recipe import Recipe, changed, validated
 from nogs.runtime.errors import InputError
+from nogs.runtime.fields import dotted
 from nogs.runtime.files import read_yaml
+from nogs.runtime.spelling import closest
 
 __all__ = ["Recipe", "changed", "names", "recipe", "validated"]
 
@@ -30,15 +31,35 @@ def names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-def recipe(name_or_path: str | Path, *, other: str = "") -> Recipe:
-    """A built-in recipe by its name, or one from a YAML file; `other` is what the caller takes too."""
+def recipe(name_or_path: str | Path, *, or_pictures: bool = False) -> Recipe:
+    """A built-in recipe by its name, or one from a YAML file; with `or_pictures` an error also suggests a folder of
+    pictures."""
     name = str(name_or_path)
     if name in _MODULES:
         return _built_in(name)
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         return _from_file(path)
-    raise InputError(f"There is no recipe {name!r}{_closest(name)}; choose {_choices()}, or a .yaml file{other}.")
+    if or_pictures and path.is_file():
+        raise InputError(f"{name} is neither a recipe (.yaml) nor a folder of pictures; unpack it if it holds some.")
+    what, other = (" or folder", ", or a folder of pictures") if or_pictures else ("", "")
+    raise InputError(f"There is no recipe{what} {name!r}{_closest(name)}; choose {_choices()}, or a .yaml file{other}.")
+
+
+def of_run(run: Path) -> Recipe:
+    """The recipe of a run that is to be resumed. A run writes every field, so one that lacks some was cut, and its
+    defaults would be another recipe."""
+    path = run / "recipe.yaml"
+    found = _from_file(path)
+    given = dotted(read_yaml(path))
+    lacking = [name for name in dotted(found.model_dump(mode="json")) if name not in given]
+    if lacking and (run / "run.json").is_file():
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise InputError(
+            f"{path} is incomplete: it lacks {lacking[0]}{more}; bring it back from a copy, or delete it and give the "
+            f"run's original command, with --out {run}."
+        )
+    return found
 
 
 def _built_in(name: str) -> Recipe:
@@ -60,7 +81,7 @@ def _from_file(path: Path) -> Recipe:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`, part by part."""
+    """`below`, updated part by part with `above`."""
     both = {
         key: _merged(below[key], value) if isinstance(value, dict) and isinstance(below.get(key), dict) else value
         for key, value in above.items()
@@ -69,8 +90,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _closest(name: str) -> str:
-    close = difflib.get_close_matches(name, _MODULES, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    close = closest(name, _MODULES)
+    return f" (did you mean {close!r}?)" if close else ""
 
 
 def _choices() -> str:

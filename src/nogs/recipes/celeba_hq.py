@@ -24,7 +24,7 @@ RECIPE = Recipe(
         heads=4,
         dropout=0.05,
         overlapping=0.2,
-        augment=AugmentConfig(colour=0.15),  # colours are what it learns by heart
+        augment=AugmentConfig(colour=0.15),  # it overfits to colours
         optimizer="muon",
         learning_rate=2e-3,
         weight_decay=0.05,
@@ -35,13 +35,13 @@ RECIPE = Recipe(
         iterations=10_000,
         validate_every=400,
     ),
-    # the faces are aligned: moved ones hide what a glimpse at a given place tells
+    # the faces are aligned: shifted ones lose what a location means
     bank=BankConfig(count=100_000, shift=0),
-    # the paper's v alone leaves a handful of completions of a bank of this size
+    # with the paper's v alone, a bank of this size gives a handful of completions
     completion=CompletionConfig(proposal="tuned", least_effective=80),
     design=DesignConfig(images=120, stride=4, slack=1, batch=8064),
     whole=WholeConfig(iterations=3_000, batch=256, width=32),
     attention=AttentionConfig(),
-    # trained on, its core overfits; no head was better than the fixed order either, so little time is spent on one
+    # further training overfits the core, and no head beat the fixed order, so little time is spent on one
     plus=PlusConfig(iterations=200, batch=64, candidates=16, core_rate=0, learning_rate=3e-4, validate_every=100),
 )

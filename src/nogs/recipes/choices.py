@@ -1,4 +1,4 @@
-"""What is chosen for a run on pictures: fields with their values and reasons; what the user gave stays."""
+"""Sizes chosen for a run on pictures: fields with values and reasons. Values that the user set stay."""
 
 from __future__ import annotations
 
@@ -21,21 +21,11 @@ class Choice:
     value: Any
     why: str
 
-    @property
-    def flag(self) -> str:
-        """As it is said on a command line."""
-        name = self.field.replace("_", "-")
-        if isinstance(self.value, bool):
-            head, dot, tail = name.rpartition(".")
-            return f"--{name}" if self.value else f"--{head}{dot}no-{tail}"
-        whole = isinstance(self.value, float) and self.value.is_integer()
-        return f"--{name} {int(self.value) if whole else self.value}"
-
 
 class Choices:
-    """Fields as they are chosen, one after the other; what the user gave stays, and later choices follow from it.
+    """Fields, chosen one after the other. Values that the user set stay, and later choices depend on them.
 
-    `share` is the share of the usual training iterations for which there is time.
+    `share` is the share of the usual training iterations that fits into the time.
     """
 
     def __init__(self, given: Mapping[str, Any], *, share: float = 1.0) -> None:
@@ -44,22 +34,26 @@ class Choices:
         for field, value in given.items():
             try:
                 self.given[field] = _adapter(field).validate_python(value)
-            except (ValidationError, KeyError, AttributeError):  # reported with all other mistakes, by who reads them
+            except (
+                ValidationError,
+                KeyError,
+                AttributeError,
+            ):  # reported with all other mistakes when the recipe is validated
                 continue
 
     def __call__(self, field: str, value: Any, why: str) -> Any:
-        """Choose a value for a field, unless the user gave one; what is then taken."""
+        """Choose a value for a field, unless the user set one; the value that is taken."""
         if field in self.given:
-            value, why = self.given[field], "as you said"
+            value, why = self.given[field], "set by you"
         self.made.append(Choice(field, value, why))
         return value
 
     def scaled(self, iterations: int) -> int:
-        """The iterations that there is time for, of the usual number."""
+        """The iterations that fit into the time, of the usual number."""
         return max(1, round(self.share * iterations))
 
     def free(self, *fields: str) -> bool:
-        """Whether the user has said nothing about any of these fields, or of the parts of the recipe that they name."""
+        """Whether the user set none of these fields, nor any in the parts of the recipe that they name."""
         return not any(name == field or name.startswith(f"{field}.") for name in self.given for field in fields)
 
     def __getitem__(self, field: str) -> Any:

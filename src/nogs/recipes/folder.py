@@ -1,12 +1,13 @@
-"""A folder of pictures of your own: class folders, or images and a CSV of labels; and its sizes chosen from the data.
+"""Your own pictures, in class folders or with a CSV of labels; and sizes chosen from the data.
 
-`RECIPE` is what `nogs train folder` and the like start from. `nogs run folder` asks `chosen` for sizes that fit the
-pictures and the machine; each one comes with its reason, and none replaces what the user has said.
+`RECIPE` has the defaults of `nogs train folder` and similar commands. `nogs run folder` calls `choose` for sizes that
+fit the pictures and the machine. Each has its reason, and none replaces a value that the user set.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -79,15 +80,15 @@ CHOSEN = frozenset(
         "plus.validate_every",
     ]
 )
-"""Fields that are chosen from the pictures, on one kind of machine or on both; a generator's own come with it."""
+"""Fields that are chosen from the pictures, on a CPU, a GPU or both, besides those of a generator."""
 
 
 MINUTES = 15.0
-"""The time of a run on a CPU, unless another one is asked for."""
+"""Default time of a run on a CPU."""
 ENLARGED = 1.1
-"""Pictures may be enlarged by so much."""
+"""The factor by which pictures may be enlarged."""
 LEAST, ENOUGH, LONGEST = 0.1, 0.75, 2.0
-"""Shares of the usual iterations: the least, that for which larger images are worth having, and the largest."""
+"""Shares of the usual iterations: the least, the least that justifies larger images, and the largest."""
 
 Forecast = Callable[[Recipe, Survey], Sequence[Expected]]
 """The time that a recipe takes on pictures like these, on this machine."""
@@ -105,9 +106,8 @@ def chosen(
 ) -> tuple[Recipe, list[Choice]]:
     """`base` with sizes that fit the pictures and the machine; `gpu_bytes` is the GPU's free memory, None without one.
 
-    `given` holds the dotted names of the fields that the user set, with their values. `features` are weights of VGG-16
-    that the posterior starts from, if it does. There is time for images of `most` px and for this `share` of the usual
-    iterations.
+    `given` has the fields that the user set, by dotted name. `features` are weights of VGG-16 that the posterior starts
+    from, if any. Images of up to `most` px and this `share` of the usual iterations fit into the time.
     """
     pick = Choices(given, share=share)
     glimpse, locations = _geometry(pick, seen, gpu_bytes, most)
@@ -143,8 +143,8 @@ def choose(
 ) -> tuple[Recipe, list[str]]:
     """`base` with sizes for the pictures in `data` and for this machine, and lines that say what was chosen and why.
 
-    With a `forecast` of the time that a recipe takes here, the sizes are those that there is time for: `minutes`, by
-    default 15 on a CPU, and as long as it takes on a GPU.
+    With a `forecast` of a recipe's time on this machine, the sizes fit into `minutes`, by default 15 on a CPU and
+    unlimited on a GPU.
     """
     fields = {name.removeprefix("data."): value for name, value in given.items() if name.startswith("data.")}
     columns = ("labels", "image_column", "label_column", "split_column")
@@ -166,19 +166,21 @@ def choose(
 def _within(
     limit: float, pick: Callable[..., tuple[Recipe, list[Choice]]], seen: Survey, forecast: Forecast, *, longer: bool
 ) -> tuple[Recipe, list[Choice], dict[str, float]]:
-    """The largest images with which enough of the usual iterations fit into `limit` seconds, with as many as fit; and
-    the seconds of each stage. `longer` trains for up to twice the usual where there is time."""
+    """The largest images for which enough of the usual iterations fit into `limit` seconds, with as many as fit; and
+    the seconds of each stage. `longer` allows up to twice the usual iterations. The forecasts' own time counts too."""
+    began = time.monotonic()
     sizes = [size for size in SIDES if CPU_SIDE < size <= ENLARGED * seen.side]
     expected: Sequence[Expected] = ()
-    for most in (*reversed(sizes), CPU_SIDE):  # smaller ones are hardly quicker
+    for most in (*reversed(sizes), CPU_SIDE):  # smaller ones are hardly faster
         found, choices = pick(most=most)
         if found.data.image_size < most > CPU_SIDE:
-            continue  # something else allows less
+            continue  # another limit is lower
         if expected and found.data.image_size > most:
-            break  # as the user said
+            break  # set by the user
         expected = forecast(found, seen)
         training = sum(one.training for one in expected)
-        share = (limit - sum(one.other for one in expected)) / max(training, 1e-9)
+        left = limit - (time.monotonic() - began) - sum(one.other for one in expected)
+        share = left / max(training, 1e-9)
         if share >= ENOUGH:
             break
     share = min(max(share, LEAST), LONGEST if longer else 1.0)
@@ -190,7 +192,7 @@ def _within(
 def _plan(
     name: str, seen: Survey, found: Recipe, choices: Sequence[Choice], seconds: Mapping[str, float] | None
 ) -> list[str]:
-    """What a run will do with these pictures, in five lines."""
+    """The plan of a run on these pictures, in five lines."""
     grid, (widths, heights) = found.data.grid, zip(*seen.sizes)
     share = found.glimpses * grid.glimpse**2 / (grid.height * grid.width)
     few = seen.smaller_than(found.data.image_size)
@@ -204,29 +206,28 @@ def _plan(
         "pixels",
         f"  training   a posterior, {found.posterior.iterations:,} iterations; PS-NOGS+, {found.plus.iterations:,}; "
         f"RAM, {found.attention.iterations:,}",
-        f"  time       {_time(seconds)}--data.image-size, --glimpses, ... change it",
+        _time(seconds) if seconds is not None else "  sizes      --data.image-size, --glimpses, ... change them",
     ]
 
 
-def _time(seconds: Mapping[str, float] | None) -> str:
-    """The minutes of a run, in all and of its stages."""
-    if seconds is None:
-        return ""
+def _time(seconds: Mapping[str, float]) -> str:
+    """The line on the time of a run, in total and by stage."""
     parts = ", ".join(f"{stage} {clock(of)}" for stage, of in seconds.items() if of >= 10)
-    return f"about {clock(sum(seconds.values()))}{f' ({parts})' if parts else ''}; --minutes, "
+    about = f"about {clock(sum(seconds.values()))}{f' ({parts})' if parts else ''}"
+    return f"  time       {about}; --minutes, --data.image-size, --glimpses, ... change it"
 
 
 def _features(given: Mapping[str, Any], data: Path) -> tuple[str | None, list[str]]:
-    """Weights of VGG-16 that the posterior can start from, unless the user wants another one, and a line about them."""
+    """Weights of VGG-16 that the posterior can start from, unless the user wants others, and a line about them."""
     if given.get("posterior.kind", "tokens") != "tokens" or given.get("posterior.stem", "vgg") != "vgg":
         return None, []
-    if given.get("posterior.start") is not None:  # whose sizes it must have
+    if given.get("posterior.start") is not None:  # the posterior must have its sizes
         return None, []
     wanted = given.get("posterior.weights", "imagenet")
     if wanted != "imagenet":
         return (None if wanted == "none" else wanted), []
     if "posterior.weights" in given:
-        return "imagenet", []  # if it can't be had, it is refused when it is read
+        return "imagenet", []  # if it is unavailable, reading it is refused
     there, line = obtain(data)
     return ("imagenet" if there else None), [line]
 

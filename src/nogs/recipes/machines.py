@@ -1,4 +1,4 @@
-"""Networks, banks and iterations for one's own pictures: on a CPU or a GPU, with pretrained features or without."""
+"""Networks, banks and iterations for your own pictures: on a CPU or a GPU, with or without pretrained features."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["CPU_SIDE", "SIDES", "for_cpu", "for_gpu", "least_batch"]
 SIDES = (32, 48, 64, 96, 128, 224)
 """Sides that pictures are prepared at, in px."""
 CPU_SIDE = 64
-"""The largest of them for a CPU whose speed was not measured."""
+"""The largest side for a CPU whose speed was not measured."""
 
 
 def least_batch(pick: Choices) -> int:
-    """Images that a batch of the posterior needs: one for each number of glimpses."""
+    """The least batch of the posterior: one image for each number of glimpses."""
     known = {choice.field: choice.value for choice in pick.made} | pick.given
     return int(max(known["glimpses"], known.get("posterior.train_glimpses") or 0)) + 1
 
@@ -35,7 +35,7 @@ def _batch(pick: Choices, seen: Survey, *, most: int, why: str) -> int:
 
 
 def _iterations(pick: Choices, seen: Survey, iterations: int) -> int:
-    """Iterations of the posterior, told as rounds of the images that train one of its networks."""
+    """Iterations of the posterior, explained as epochs of the images that train one of its networks."""
     iterations = pick.scaled(iterations)
     images = max(1, seen.training - min(pick["data.annotated"], seen.training // 2))
     folds = pick.given.get("posterior.folds", 1)
@@ -46,7 +46,7 @@ def _iterations(pick: Choices, seen: Survey, iterations: int) -> int:
 
 
 def _validations(pick: Choices, iterations: int, *, number: int) -> None:
-    """About that `number` of validations; there are no more than iterations."""
+    """About `number` validations, at most one per iteration."""
     every = max(1, iterations // number)
     count = -(-iterations // every)
     why = f"{_most(pick)}{count} validations, of which the best counts" if count > 1 else "one validation, at the end"
@@ -59,12 +59,12 @@ def _most(pick: Choices) -> str:
 
 def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> None:
     """Networks and numbers for which two cores need less than an hour."""
-    pick("glimpses", 4, "each one more is one more search for every annotated image")
+    pick("glimpses", 4, "each glimpse is one more search for every annotated image")
     few = "; features take seconds for each" if features else ""
     annotated = min(400 if features is None else 100, seen.training // 5)
     pick("data.annotated", annotated, f"images that get a sequence{few}; the others train the posterior")
     if features is None:
-        pick("posterior.train_glimpses", 8, "with more glimpses than are asked for, small networks learn sooner")
+        pick("posterior.train_glimpses", 8, "small networks learn faster with more glimpses than needed")
         batch = _batch(pick, seen, most=128, why="as much as a core does at once")
         iterations = _iterations(pick, seen, min(max(1500, 150 * seen.training // batch), 6000))
         network = "a small network"
@@ -107,7 +107,7 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
     pick("completion.exact_reach", 1, "px that a bank image may be shifted")
     pick("design.images", 8, "images annotated together, and lost by a crash")
-    seeing = pick.scaled(2_000) if features is None else 3_000  # of one layer on features: they take seconds
+    seeing = pick.scaled(2_000) if features is None else 3_000  # one layer on features takes seconds
     pick("whole.iterations", seeing, "enough for a small classifier of a few thousand images")
     pick("whole.seconds", None, "so that it is as good on a busy machine")
     pick("whole.pretrained_rate", 0, "ImageNet's features of whole images, where they are used, stay as they are")
@@ -147,7 +147,7 @@ def for_gpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("glimpses", 5, "as in the paper")
     pick("data.annotated", min(1_000, seen.training // 5), "images that get a sequence; others train the posterior")
     batch = _batch(pick, seen, most=512 if features is None else 156, why="keeps the GPU busy")
-    rounds = seen.training / batch  # iterations of one; few images are learned by heart after some 250
+    rounds = seen.training / batch  # iterations per epoch; few images are overfitted after some 250 epochs
     most = min(4_000, int((250 if features is None else 100) * rounds))
     iterations = _iterations(pick, seen, min(max(1_500, most, int(60 * rounds)), 40_000))
     halved = glimpse % 2 == 0
@@ -155,7 +155,7 @@ def for_gpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
         "posterior.token", glimpse // 2 if halved else glimpse, f"{'four tokens' if halved else 'one token'} a glimpse"
     )
     if features is None:
-        pick("posterior.stem", "conv", "convolutions see edges sooner than one matrix")
+        pick("posterior.stem", "conv", "convolutions learn edges faster than one matrix")
         own = not pick.free("posterior.width", "posterior.layers", "posterior.kind")
         network = f"{'as for ' if own else ''}a network of some 10 million weights"
         width, layers, heads = 384, 6, 6

@@ -1,9 +1,8 @@
-"""`Recipe`: the frozen configuration of an experiment, and plain sentences for what is wrong with one."""
+"""`Recipe`: the frozen configuration of an experiment, and messages about mistakes in it."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,26 +18,27 @@ from nogs.posterior.config import PosteriorConfig
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.files import write_yaml
+from nogs.runtime.spelling import closest
 from nogs.whole.config import WholeConfig
 
 __all__ = ["Recipe", "changed", "validated"]
 
 _LARGEST = 2**63 - 1
-"""What seeds and counts are computed with."""
+"""The largest number for seeds and counts."""
 _WORDS = {"Input should": "must", "greater than or equal to": "at least", "less than or equal to": "at most"}
 
 
 class Recipe(BaseModel):
-    """Everything that decides an experiment's outcome. Where its files lie is said on the command line."""
+    """Everything that decides an experiment's outcome. The command line says where its files are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, description="Name of the experiment, in reports and messages.")
     seed: int = Field(default=0, ge=0, description="Seed of the random streams of training and annotation.")
-    glimpses: int = Field(default=5, ge=1, description="T: how many glimpses are taken of an image.")
+    glimpses: int = Field(default=5, ge=1, description="T: number of glimpses per image.")
     published: str | None = Field(
         default=None,
-        description="A published posterior, in place of one that is trained, where it fits the data; None: none.",
+        description="Published posterior to use instead of training one, if it fits the data; None trains one.",
     )
     data: DataConfig
     posterior: PosteriorConfig = PosteriorConfig()
@@ -85,28 +85,41 @@ def changed(recipe: Recipe, fields: Mapping[str, Any], *, source: str | None = N
 
 
 def validated(values: Mapping[str, Any], *, source: str, spell: Callable[[str], str] = str) -> Recipe:
-    """The recipe with these values; all mistakes are named at once, each field as `spell` writes its dotted name."""
+    """The recipe with these values; reports all mistakes at once, each field as `spell` writes its dotted name."""
+    check_fields(values, None, source=source, spell=spell)
+    return Recipe.model_validate(values)
+
+
+def check_fields(
+    values: Mapping[str, Any], only: Container[str] | None, *, source: str, spell: Callable[[str], str] = str
+) -> None:
+    """Refuse the mistakes of `validated`; of `only` some fields, where those that they must fit are still to be
+    chosen."""
     for name, value in dotted(values).items():
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise InputError(f"{source} has a mistake: {spell(name)} is beyond ±{_LARGEST:,}; give a smaller number.")
     try:
-        return Recipe.model_validate(values)
+        Recipe.model_validate(values)
+        return
     except ValidationError as error:
-        found = list(dict.fromkeys(_sentence(mistake, spell) for mistake in error.errors(include_url=False)))
+        mistakes = [one for one in error.errors(include_url=False) if only is None or _name(one["loc"]) in only]
+    if not mistakes:
+        return
+    found = list(dict.fromkeys(_sentence(mistake, spell) for mistake in mistakes))
     count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"
     raise InputError(f"{source} has {count}: {'; '.join(found)}.")
 
 
 def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
     path = mistake["loc"]
-    name = spell(".".join(part for part in path if isinstance(part, str)))  # of a tuple, without the item's number
+    name = spell(_name(path))
     message, given = mistake["msg"], _short(mistake["input"])
     match mistake["type"]:
         case "missing":
             return f"{name} is missing"
         case "extra_forbidden":
-            close = difflib.get_close_matches(str(path[-1]), _fields(path[:-1]), n=1)
-            hint = f" (did you mean {spell('.'.join([*map(str, path[:-1]), close[0]]))}?)" if close else ""
+            close = closest(str(path[-1]), _fields(path[:-1]))
+            hint = f" (did you mean {spell('.'.join([*map(str, path[:-1]), close]))}?)" if close else ""
             return f"there is no field {name}{hint}"
         case "value_error":  # a check of ours: its own sentence, which names the fields if there are several
             text = str(mistake["ctx"]["error"]).rstrip(".")
@@ -120,6 +133,11 @@ def _sentence(mistake: Any, spell: Callable[[str], str]) -> str:
     for pydantic_says, we_say in _WORDS.items():
         message = message.replace(pydantic_says, we_say)
     return f"{name} {message}, not {given}"
+
+
+def _name(path: tuple[int | str, ...]) -> str:
+    """The dotted name of a field; of a tuple, without the item's number."""
+    return ".".join(part for part in path if isinstance(part, str))
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`Expected`: the time that a stage will take; and seconds in words."""
+"""`Expected`, the estimated time of a stage; and seconds in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Expected:
 
     @property
     def seconds(self) -> float:
-        """All of them."""
+        """The total."""
         return self.training + self.other
 
 

@@ -1,4 +1,4 @@
-"""All figures of a run, each made where the run holds what it needs; here those of sequences, posterior and bank."""
+"""`Album`: all figures that a run has the data for; those of sequences, posterior and bank are made here."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ EVALUATIONS = {"cuda": 1_000_000}
 
 
 class Album:
-    """The figures of one run. `task` brings its images; without it the figures that show images are left out.
+    """The figures of one run. `task` has its images; without it the figures that show images are left out.
 
-    Once they are made, `problems` says which files could not be used.
+    Afterwards `problems` says which files could not be used.
     """
 
     def __init__(self, run: Run, task: Task | None, *, device: str = "auto") -> None:
@@ -43,7 +43,7 @@ class Album:
         self.networks = NetworkPlates(run, task, device=device)
 
     def plates(self) -> Iterator[Plate]:
-        """Every figure that this run has the means for, results first."""
+        """Every figure that this run has the data for, results first."""
         yield from self.networks.plates()
         for make in (
             self._supervision,
@@ -57,7 +57,7 @@ class Album:
         ):
             try:
                 yield from make()
-            except InputError as error:  # the other figures are still wanted
+            except InputError as error:  # still draw the other figures
                 if (said := f"A figure is missing: {error}") not in self.problems:
                     self.problems.append(said)
 
@@ -78,17 +78,17 @@ class Album:
                 tuple(one.folder / "sequences.jsonl" for one in sets),
                 sequences_figure(self.task, kinds, shown[::2][:4]),
             )
-            return  # one attribute is enough to see their manner
+            return  # one attribute is enough as an example
 
     def _maps(self) -> Iterator[Plate]:
         for found in self.run.sequences:
             maps = found.maps()
             if maps is None or self.task is None or found.sequences.grid != self.task.grid:
                 continue
-            id = found.sequences.ids[_telling(found)]
+            id = found.sequences.ids[_most_informative(found)]
             yield Plate(
                 "epe",
-                "How a near-optimal sequence comes about",
+                "How a near-optimal sequence is found",
                 "The image whose entropy fell most (figure 2 of the paper); all others are in the gallery.",
                 epe_figure(self.task, found.sequences, id, own := maps[found.sequences.position[id]]),
                 (found.folder / "maps.safetensors", found.folder / "sequences.jsonl"),
@@ -104,7 +104,7 @@ class Album:
         if not sets:
             return
         sequences = sets[0].sequences
-        id = sequences.ids[_telling(sets[0])]
+        id = sequences.ids[_most_informative(sets[0])]
         column = None if sequences.attribute is None else self.task.attribute(sequences.attribute)
         walk = walk_through(
             tools,
@@ -118,8 +118,8 @@ class Album:
         yield Plate(
             "walk-through",
             "The design of one glimpse",
-            "Algorithm 1 laid open (figure 7 of the paper): the first glimpse, the likeliest completions from the "
-            "bank, the posterior's entropy on each if one looked at each location, and the weighted mean of these.",
+            "Algorithm 1 step by step (figure 7 of the paper): the first glimpse, and its most likely completions from "
+            "the bank. Then the posterior's entropy on each after a glimpse at each location, and the weighted mean.",
             boed_figure(self.task, walk),
             (self.run.posterior_file, self.run.folder / "bank" / "done.json"),
             boed_figure(self.task, walk, down=True),
@@ -130,8 +130,8 @@ class Album:
             what = f"{found['attribute']}, " if found.get("attribute") else ""
             yield Plate(
                 "scores" + (f"-{n + 1}" if n else ""),
-                "What a judge knows along the sequences",
-                f"{what}{found.get('images', 0):,} images, judged by a posterior after each glimpse; bands are 95 % "
+                "Scores of the sequences",
+                f"{what}{found.get('images', 0):,} images, scored by a posterior after each glimpse; bands are 95 % "
                 "intervals over images.",
                 scores_figure(found["ways"]),
                 (path,),
@@ -143,8 +143,8 @@ class Album:
             yield Plate(
                 "posterior",
                 "The posterior by number of glimpses",
-                "What random glimpses tell the posterior. Cross-entropy is the mean of -log p(true class), entropy "
-                "what the posterior itself believes it to be: where it is calibrated the two lie close together.",
+                "Scores of the posterior after random glimpses. Cross-entropy is the mean of -log p(true class), and "
+                "entropy is the posterior's own estimate of it. The two are close where the posterior is calibrated.",
                 posterior_figure(posterior_tables(self.run)),
                 (self.run.folder / "posterior" / "evaluation.json",),
                 posterior_figure(posterior_tables(self.run), columns=1),
@@ -166,7 +166,7 @@ class Album:
             "completions",
             "Completions",
             "What the rest of an image might be, given the marked glimpses of the true one (figure 8 of the paper), "
-            "the likeliest first; each glimpse is enlarged beside its image.",
+            "the most likely first. Each glimpse is enlarged beside its image.",
             completions_figure(task, ids, pixels.numpy(), found, samples=5),
             (self.run.folder / "bank" / "done.json",),
             completions_figure(task, ids, pixels.numpy(), found, samples=2),
@@ -194,23 +194,23 @@ class Album:
             yield Plate(
                 "effective",
                 "Effective number of completions",
-                "How many of the bank's images really speak for a set of glimpses. Where few do, the bank holds little "
-                "that resembles the image.",
+                "How many of the bank's images carry the weight of a completion. Where there are few, the bank has few "
+                "images that match the glimpses.",
                 effective_figure(sizes),
                 tuple(sources),
             )
 
     @cached_property
     def tools(self) -> Tools | None:
-        """Posterior and bank of this run, where they can be opened."""
+        """Posterior and bank of this run, if they can be opened."""
         found, problem = open_tools(self.run, self.task, device=self.device)
         if problem:
             self.problems.append(problem)
         return found
 
 
-def _telling(found: SequenceSet) -> int:
-    """The sequence along which most was learned, so that there is something to see."""
+def _most_informative(found: SequenceSet) -> int:
+    """The sequence along which the entropy falls most."""
     entropy = found.sequences.entropy_before
     return 0 if entropy is None else int((entropy[:, 0] - entropy[:, -1]).argmax())
 

@@ -10,7 +10,7 @@ __all__ = ["class_of", "spread"]
 
 
 def class_of(task: Task, id: str, attribute: str | None = None) -> str:
-    """The class of an image; with attributes, whether it has this one, and without one nothing."""
+    """The class of an image; with attributes, whether it has this one, or nothing if none is given."""
     label = task.labels[task.position[id]]
     if task.space.kind == "categorical":
         return task.space.names[int(label)]
@@ -29,8 +29,8 @@ def spread(
 ) -> list[str]:
     """`number` of the ids: one of each class before a second of any; classes that don't fit are left out evenly.
 
-    Where it is known which ones a network gets `right`, right and wrong ones take turns, within a class and from one
-    class to the next. The order is by class.
+    If `right` says which ones a network gets right, right and wrong ones alternate, within a class and from one class
+    to the next. The order is by class.
     """
     known = right or {}
     by_class: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Class by class: how often each is right, what it is taken for, and the matrix of both."""
+"""Accuracy and confusions class by class, and the confusion matrix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST", "Confusion", "classes_table", "confusion", "confusion_figure"]
 
 LARGEST = 30
-"""Classes up to which the whole matrix is drawn; of more, those that are confused most."""
+"""The most classes of which the whole matrix is drawn; of more, only those with the most mistakes."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Confusion:
 
     @property
     def images(self) -> int:
-        """All of them."""
+        """The number of images."""
         return int(self.counts.sum())
 
     def accuracy(self, k: int) -> float:
@@ -40,23 +40,24 @@ class Confusion:
         return float(self.counts[k, k] / max(1, self.counts[k].sum()))
 
     def most_confused(self, number: int) -> Confusion:
-        """The part of the matrix for the classes with the most mistakes, made or suffered."""
+        """The part of the matrix for the classes with the most mistakes, in their rows and columns."""
         wrong = self.counts - np.diag(np.diag(self.counts))
         kept = np.sort(np.argsort(-(wrong.sum(0) + wrong.sum(1)), kind="stable")[:number])
         return Confusion(tuple(self.names[k] for k in kept), self.counts[np.ix_(kept, kept)])
 
 
 def confusion(found: Looker) -> Confusion:
-    """What a network calls the test images."""
+    """The confusion matrix of a network on the test images."""
     truth, number = found.truth[found.task.rows(found.tested)], len(found.labels)
     counts = np.bincount(truth * number + found.said, minlength=number * number).reshape(number, number)
     return Confusion(tuple(name.replace("_", " ") for name in found.labels), counts)
 
 
 def classes_table(found: Mapping[str, tuple[Looker, Confusion]], *, link: Link) -> Table:
-    """A row for each class: its images, how often each method is right, and what the first one takes it for."""
+    """A row for each class: its images, each method's accuracy, and with what the first one confuses it."""
     best = next(iter(found))
-    head = ("class", "test pictures", *(f"{title(method)} right" for method in found), f"{title(best)} takes it for")
+    accuracies = (f"accuracy of {title(method)}" for method in found)
+    head = ("class", "test pictures", *accuracies, f"{title(best)} confuses it with")
     rows = []
     first = found[best][1]
     for k, name in enumerate(first.names):
@@ -89,14 +90,14 @@ def confusion_figure(found: Confusion) -> Figure:
                 ink = "#fefefe" if share[k, j] > 0.45 else "#1d2329"  # not paper or ink, which a dark page changes
                 weight = "bold" if k == j else "normal"
                 axes.text(j, k, f"{counts[k, j]:,}", ha="center", va="center", fontsize=size, color=ink, weight=weight)
-    shown = [short(name, 18) for name in names]
+    shown = [short(name, 24) for name in names]
     turned = max(map(len, shown)) > 3
     axes.set_xticks(
         range(len(names)), shown, rotation=45 if turned else 0, ha="right" if turned else "center", fontsize=size
     )
     axes.set_yticks(range(len(names)), shown, fontsize=size)
-    axes.set_xlabel("the network says")
-    axes.set_ylabel("it is")
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -1,4 +1,4 @@
-"""Completions of several back-ends for the same glimpses (figure 8), each with close-ups of what had to be matched."""
+"""Completions of several back-ends for the same glimpses (figure 8), with the glimpses enlarged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def completions_figure(
     *,
     samples: int = 4,
 ) -> Figure:
-    """A row for each image: the true one, then each back-end's likeliest completions given the glimpses at `pixels`."""
+    """A row for each image: the true one, then each back-end's most likely completions of the glimpses at `pixels`."""
     columns = 1 + samples * len(found)
     wide = 1.28 if pixels.shape[1] else 1.0
     figure = new_figure(1.45 * wide * columns, 1.55 * len(ids) + 0.5, h_pad=0.03, w_pad=0.03)

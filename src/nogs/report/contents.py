@@ -1,4 +1,4 @@
-"""What a run's folder holds: every stage that is there, read once, and what is absent."""
+"""`Run`: the products of every stage in a run's folder, read once."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from pydantic import ValidationError
 from nogs.attention.comparison import Learned
 from nogs.attention.comparison import read_run as read_networks
 from nogs.data.config import DataConfig
-from nogs.design.blocks import FIRST, MAPS, first_map, read_maps
+from nogs.design.blocks import MAPS, first_map, read_maps
 from nogs.model.stopping import FILE as BY_GLIMPSES
 from nogs.model.stopping import FORMAT
 from nogs.plus.store import about_network
 from nogs.posterior.training import FILE as POSTERIOR
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import load_array, read_json, read_sealed, read_yaml
+from nogs.runtime.spelling import instead_of_run
 from nogs.sequences import Sequences, folders, load
 
 __all__ = ["COMPARED", "LOCAL", "Network", "Run", "SequenceSet", "read_run"]
 
 LOCAL = "local.json"
-"""Where this machine has the data of a run, and what was typed: in the run's folder, in no fingerprint."""
+"""File with the path of the data on this machine and the command that was typed; not part of any fingerprint."""
 COMPARED = "compare.json"
-"""What nogs bank compare measured, among a bank's evaluations."""
+"""File of `nogs bank compare`, among a bank's evaluations."""
 _NOT_SEQUENCES = ("attention", "bank", "data", "posterior", "report", "cache")
 
 
 @dataclass(frozen=True)
 class Network:
-    """One trained network: where its files lie, its scores, its curves."""
+    """One trained network: its folder, its scores, its curves."""
 
     folder: Path
     evaluation: Mapping[str, Any]
@@ -48,17 +49,17 @@ class Network:
 
     @property
     def attribute(self) -> str | None:
-        """The attribute that it tells, for a task with attributes."""
+        """The attribute that it predicts, for a task with attributes."""
         return self.learned.attribute
 
     @property
     def test(self) -> Mapping[str, Any]:
-        """Scores on the test images of the version that was most accurate on the validation images."""
+        """Test scores of the checkpoint with the best validation accuracy."""
         return dict(self.evaluation["best"]["accuracy"]["test"])
 
     @property
     def validation(self) -> float | None:
-        """Its best accuracy on the validation images, by which it is chosen."""
+        """Its best validation accuracy, by which it is chosen."""
         found = self.evaluation["best"]["accuracy"].get("validation")
         return None if found is None else float(found)
 
@@ -80,7 +81,7 @@ class Network:
 
 @dataclass(frozen=True)
 class SequenceSet:
-    """A folder of glimpse sequences, and what its making left beside it."""
+    """A folder of glimpse sequences, and the record of how they were made."""
 
     folder: Path
     name: str
@@ -97,10 +98,8 @@ class SequenceSet:
 
     def first_map(self, column: int | None) -> Float[np.ndarray, " L"] | None:
         """The map of the first step, which all images of a task share."""
-        for path in (self.folder / FIRST, self.folder.parent / FIRST):
-            if path.is_file():
-                return first_map(path, column).numpy()
-        return None
+        found = first_map(self.folder, column)
+        return None if found is None else found.numpy()
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Run:
 
     @property
     def task(self) -> str:
-        """Name of its task, as far as anything tells."""
+        """Name of its task, from what the run holds."""
         if self.inspection is not None:
             return str(self.inspection["task"])
         if self.data is not None and self.data.kind != "folder":
@@ -137,7 +136,7 @@ class Run:
 
     @property
     def posterior_file(self) -> Path:
-        """Where its posterior lies, if it has one."""
+        """The file of its posterior, if it has one."""
         return self.folder / "posterior" / POSTERIOR
 
     @property
@@ -152,10 +151,11 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Everything that a report shows of a run; a folder in which nothing was made is refused."""
+    """Everything that a report shows of a run; a folder that nogs did not write to is refused."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"There is no folder {folder}; give the folder of a run.")
+        meant = instead_of_run(folder, otherwise="give the folder of a run.")
+        raise InputError(f"There is no folder {folder}; {meant}")
     recipe = _recipe(folder)
     bank = folder / "bank" / "done.json"
     run = Run(
@@ -182,9 +182,8 @@ def read_run(folder: Path) -> Run:
         command=str(read_sealed(folder / LOCAL).get("command", "")) if (folder / LOCAL).is_file() else "",
     )
     if not any(run.has.values()) and run.inspection is None and not run.recipe:
-        raise InputError(
-            f"{folder} holds nothing that nogs made; give the folder of a run, such as nogs train's --out."
-        )
+        meant = instead_of_run(folder, otherwise="give the folder of a run, such as nogs train's --out.")
+        raise InputError(f"{folder} holds nothing that nogs made; {meant}")
     return run
 
 
@@ -217,7 +216,7 @@ def _first(*paths: Path) -> Mapping[str, Any] | None:
 
 
 def _networks(folder: Path) -> tuple[Network, ...]:
-    """The finished networks; a weight of supervision stands in a method's name where it has several."""
+    """The finished networks; a method's name has its weight of supervision if there are several."""
     paths = sorted((folder / "attention").glob("**/evaluation.json"))
     learned = read_networks(folder) if paths else []
     bare = {one.method: re.sub(r", weight [^,]*", "", one.method) for one in learned}
@@ -248,7 +247,7 @@ def _sequences(folder: Path) -> tuple[SequenceSet, ...]:
 
 
 def _kind(sequences: Sequences) -> str:
-    """A short name: how they were made, or that they were brought in."""
+    """A short name: how they were made, or that they were imported."""
     method = sequences.provenance.get("method")
     if method:
         return str(method).removesuffix(" glimpse sequences")

@@ -1,6 +1,6 @@
 """Our own diagrams of the hard-attention network (figure 1) and of the posterior (figure 3), as SVG text.
 
-Each has its own paper and ink for light and for dark screens, so that it can be read on either.
+Each has colours for light and for dark screens.
 """
 
 from __future__ import annotations

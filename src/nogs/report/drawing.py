@@ -1,4 +1,4 @@
-"""What all figures share: one palette that the colour-blind tell apart, boxes of glimpses, maps over the grid."""
+"""Shared parts of all figures: a palette safe for colour-blind readers, boxes of glimpses, maps over the grid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GREY, WRONG = "#555555", "#D55E00"
 UNSEEN = 215
 """Grey level of pixels that were not observed."""
 LOOK_HERE = "viridis_r"
-"""Colours of expected posterior entropy: where least would be left unknown is brightest, as with `LOOKED`."""
+"""Colours of expected posterior entropy: the least is brightest, as the most is with `LOOKED`."""
 LOOKED = "viridis"
 _OWN = {"ram": 0, "ps-nogs": 1, "ps-nogs+": 2, "fixed": 3, "random": 6, "ps-hgs": 4, "ram+": 5, "centre-out": 7}
 
@@ -51,7 +51,7 @@ def method_styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def new_figure(width: float, height: float, *, dpi: int = 120, **layout: Any) -> Figure:
-    """A figure on white, laid out by constraints; pyplot and its global state stay out."""
+    """A figure on white with constrained layout, made without pyplot's global state."""
     from nogs.runtime.figures import Figure
 
     figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white")
@@ -60,7 +60,7 @@ def new_figure(width: float, height: float, *, dpi: int = 120, **layout: Any) ->
 
 
 def short(text: str, most: int = 20) -> str:
-    """A name that fits above a picture; its end is left out where it is longer."""
+    """A name that fits above a picture; a longer one is cut off."""
     text = text.replace("_", " ")
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

@@ -1,7 +1,7 @@
-"""What the page's gallery needs: some images, and everyone who looked at them, step by step, with a map for each step.
+"""Data of the page's gallery: some images, and networks and sequences on them, with a map for each step.
 
-Maps travel as one byte a location: 0 for what was not tried, 1 to 255 from worst to best, so that the brightest is
-where one would look.
+Maps are stored as one byte per location: 0 where nothing was computed, 1 to 255 from worst to best. So the brightest
+location is the one to look at.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from nogs.report.rollouts import Trace
 __all__ = ["Shown", "gallery", "opening"]
 
 NETWORKS, SETS = 6, 3
-"""Networks and sets of sequences of a run that look at each image of the gallery."""
+"""The most networks and sets of sequences of a run that the gallery shows."""
 IMAGES, MOST = 24, 60
-"""Test images by default: so many, or one of each class as far as there are no more than `MOST`."""
+"""Default number of test images: this many, or one of each class, but at most `MOST`."""
 COMPLETIONS = 4
 _NAMED = 5  # classes whose belief is drawn, besides the true one
 _SHARP = 96  # px: smaller images are stored without loss
@@ -49,7 +49,7 @@ class Shown:
     best: Looker | None = None
 
     def lookers(self) -> list[Looker]:
-        """The networks that look, the one that a user should take first."""
+        """The networks to show, the recommended one first."""
         best = None if self.best is None else (self.best.network.learned.method, self.best.network.attribute)
         chosen = chosen_networks(self.run, most=NETWORKS)
         found = [looker(n, self.task) for n in chosen if (n.learned.method, n.attribute) != best]
@@ -59,7 +59,7 @@ class Shown:
 def gallery(shown: Sequence[Shown], *, images: int | None, link: Callable[[Path], str]) -> dict[str, Any] | None:
     """`images` test images of the runs' task, and half as many that have a sequence: of all classes, right and wrong.
 
-    `link` turns a file's path into the page's address of it. None where nothing looked at anything.
+    `link` gives the page's address of a file. None if there are no networks and no sequences.
     """
     task = shown[0].task
     same = [one for one in shown if one.task.fingerprint == task.fingerprint]
@@ -145,7 +145,7 @@ def _sequences(one: SequenceSet, ids: Sequence[str], prefix: str, shown: Shown) 
 
 
 def _completions(tools: Tools | None, task: Task, ids: Sequence[str], pixels: np.ndarray) -> list[list[str]]:
-    """For each step and image the likeliest completions of the glimpses before it, side by side in one picture."""
+    """For each step and image the most likely completions of the glimpses before it, side by side in one picture."""
     if tools is None:
         return []
     images = torch.from_numpy(np.array(task.images[task.rows(ids)])).to(tools.device)
@@ -173,13 +173,14 @@ def _rollout(one: Looker, found: Trace, n: int, truth: int, prefix: str) -> dict
     network, answers = one.network, found.answers[n]
     names = [name.replace("_", " ") for name in one.labels]
     about = f" for {network.attribute.replace('_', ' ')}" if network.attribute else ""
-    # the true class, and those that are the likeliest at some time
+    # the true class, and the classes that are most likely at some step
     kept = [truth, *(int(k) for k in np.argsort(-answers.max(0), kind="stable") if k != truth)][: _NAMED + 1]
     return {
         "who": f"{prefix}{title(network.learned.method)}{about}",
         "kind": "network",
         "pixels": one.task.grid.pixels[found.locations[n]].tolist(),
         "maps": [_quantised(policy, least=False) for policy in found.policies[n]],
+        "greedy": one.loaded.policy == "argmax",
         "names": [names[k] for k in kept],
         "beliefs": [[round(float(p[k]), 3) for k in kept] for p in answers],
         "answers": [[names[int(p.argmax())], round(float(p.max()), 3)] for p in answers],
@@ -188,7 +189,7 @@ def _rollout(one: Looker, found: Trace, n: int, truth: int, prefix: str) -> dict
 
 
 def _quantised(values: Float[np.ndarray, " L"], *, least: bool) -> dict[str, Any]:
-    """A map as bytes with its range. Of entropies the least is the best; probabilities are shown by their root."""
+    """A map as bytes, with its range. The least entropy is the best; probabilities are shown by their square root."""
     known = np.isfinite(values)
     low, high = float(values[known].min()), float(values[known].max())
     scaled = (values - low) / max(high - low, 1e-12) if least else np.sqrt(np.maximum(values, 0) / max(high, 1e-12))

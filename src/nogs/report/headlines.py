@@ -1,4 +1,4 @@
-"""What the page says first: three numbers of a run in large type; and the commands that make it anew."""
+"""The top of the page: three numbers of a run in large type; and the commands that reproduce the run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Headline:
 
 
 def headlines(run: Run, *, link: Link, comparison_file: Path) -> list[Headline]:
-    """Three numbers that one wants to know first: of the networks, or of the parts that are there."""
+    """The three most important numbers: of the networks, or of the parts that exist."""
     out = _networks(run, link, comparison_file) if run.networks else []
     known = quoted_table(run.posterior or {})
     if known:
-        what = f"of the test pictures right: the posterior, after {known[-1]['glimpses']} random glimpses"
+        what = f"test accuracy of the posterior after {known[-1]['glimpses']} random glimpses"
         out.append(Headline(percent(known[-1]["accuracy"]), what, link(run.folder / "posterior" / "evaluation.json")))
     for one in run.sequences[:1]:
         what = f"{one.name} sequences of {one.sequences.length} glimpses"
@@ -38,7 +38,7 @@ def headlines(run: Run, *, link: Link, comparison_file: Path) -> list[Headline]:
             what += f", and {len(run.sequences) - 1} more sets"
         out.append(Headline(f"{len(one.sequences):,}", what, link(one.folder / "sequences.jsonl")))
     if run.bank is not None:
-        what = f"images in the bank; its codes hold {run.bank['explained_variance']:.0%} of their variance"
+        what = f"images in the bank; its components explain {run.bank['explained_variance']:.0%} of their variance"
         out.append(Headline(f"{run.bank['images']:,}", what, link(run.folder / "bank" / "done.json")))
     return out[:3]
 
@@ -52,18 +52,17 @@ def _networks(run: Run, link: Link, comparison_file: Path) -> list[Headline]:
     home = link(best.folder / "evaluation.json" if own.networks == 1 else comparison_file)
     several = f", mean of {own.networks} networks" if own.networks > 1 else ""
     out = [
-        Headline(percent(own.accuracy), f"of the test pictures right: {title(own.method)}{several}", home),
+        Headline(percent(own.accuracy), f"test accuracy of {title(own.method)}{several}", home),
         Headline(percent(own.pixels), "of a picture's pixels seen", link(best.folder / "evaluation.json")),
     ]
     other = next((rows[name] for name in (WHOLE, "ram", "ram+", RANDOM) if name in rows and name != own.method), None)
     if other is not None:
-        at = "at " if other.method == RANDOM else ""
-        out.append(Headline(percent(other.accuracy), f"right, to compare with: {at}{title(other.method)}", home))
+        out.append(Headline(percent(other.accuracy), f"test accuracy of {title(other.method)}, for comparison", home))
     return out
 
 
 def commands(run: Run, *, report: Sequence[Path]) -> list[str]:
-    """Commands that make a run like this one anew in the folder AGAIN, from its recipe, and then its page."""
+    """Commands that reproduce this run in the folder AGAIN, from its recipe, and then its page."""
     recipe = shlex.quote((run.folder / "recipe.yaml").as_posix())
     data = "" if run.data is None or run.data.kind == "digits" else " --data DATA"
     end = f"{data} --out AGAIN"

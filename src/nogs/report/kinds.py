@@ -23,7 +23,7 @@ _MEASURES = {
 
 
 def kinds_table(run: Run, *, link: Link) -> list[Table]:
-    """Measures after the most glimpses, a row for each kind; with a judge, what it knows along their sequences."""
+    """Measures after the most glimpses, a row for each kind; with a judge, the scores of their sequences."""
     if run.kinds is None:
         return []
     href = link(run.folder / "bank" / "evaluation" / COMPARED)
@@ -34,11 +34,11 @@ def kinds_table(run: Run, *, link: Link) -> list[Table]:
     glimpses = next(iter(run.kinds["kinds"].values()))[-1]["observed"]
     note = (
         f"{run.kinds['images']} images of the split {run.kinds['split']}, {glimpses} glimpses at random locations, "
-        "judged on patches that were not seen. Error and diversity in grey levels; sharpness against the true images'."
+        "measured on hidden patches. Error and diversity are in grey levels, sharpness is relative to the true images."
     )
     if judged:
         number = run.kinds["sequences"]["images"]
-        note += f" The judge, another posterior, follows the sequences that each kind makes for {number} images."
+        note += f" The judge, another posterior, scores the sequences that each kind makes for {number} images."
     table = Table("kinds", "Kinds of completion", tuple(columns), note=note)
     for kind, rows in run.kinds["kinds"].items():
         cells = [Cell(kind, kind)]
@@ -48,7 +48,7 @@ def kinds_table(run: Run, *, link: Link) -> list[Table]:
             cells.append(Cell(text, float("inf") if value is None else value, href))
         if kind in judged:
             entropy, accuracy = (judged[kind]["measures"][name]["mean"][-1] for name in ("entropy", "accuracy"))
-            cells += [Cell(f"{entropy:.3f}", entropy, href), Cell(percent(accuracy), accuracy, href)]
+            cells += [Cell(f"{entropy:z.3f}", entropy, href), Cell(percent(accuracy), accuracy, href)]
         table.rows.append(cells)
     return [table]
 
@@ -60,8 +60,8 @@ def kinds_plates(run: Run) -> Iterator[Plate]:
     yield Plate(
         "kinds",
         "Kinds of completion",
-        "How well each kind guesses patches that were not seen (nogs bank compare). A higher log-likelihood and a "
-        "lower error of the mean are better; the central 90 % should hold 90 % of the true pixels.",
+        "How well each kind predicts hidden patches (nogs bank compare). A higher log-likelihood and a lower error of "
+        "the mean are better; the central 90 % should hold 90 % of the true pixels.",
         kinds_figure(run.kinds["kinds"]),
         (run.folder / "bank" / "evaluation" / COMPARED, run.folder / "bank" / "evaluation" / "compare.png"),
         kinds_figure(run.kinds["kinds"], columns=1),

@@ -58,7 +58,7 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
 def curves_figure(networks: Sequence[Learned], *, columns: int = 2) -> Figure:
     """Validation NLL and accuracy over training, averaged over tasks; the band is the range over seeds.
 
-    A network that stands on a posterior is a line across: its best, whose iterations count from elsewhere.
+    A network with a posterior as classifier is a horizontal line at its best: its iterations are not comparable.
     """
     from nogs.runtime.figures import Figure
 

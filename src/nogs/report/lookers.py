@@ -1,4 +1,4 @@
-"""A run's networks at work again: opened from their files, on test images along the trajectories that were kept."""
+"""`Looker`: a run's network, opened from its file and run again along the recorded trajectories on test images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nogs.report.rollouts import Trace, trace
 __all__ = ["Looker", "looker"]
 
 MOST = {"cuda": 20_000, "cpu": 5_000}
-"""Test images that a network is asked about once more for a page; a VGG on a CPU takes a tenth of a second for each."""
+"""The most test images that a network classifies again for a page; a VGG on a CPU takes a tenth of a second each."""
 _MOST_VGG = 300
 
 
@@ -41,12 +41,12 @@ class Looker:
 
     @cached_property
     def truth(self) -> Int64[np.ndarray, " N"]:
-        """The true class of every image of the task, as this network counts them."""
+        """The true class of every image of the task, as an index of this network's classes."""
         return np.asarray(member_labels(self.task, Member(self.network.method, attribute=self.network.attribute)))
 
     @cached_property
     def tested(self) -> tuple[str, ...]:
-        """The test images, or evenly chosen ones where they are too many."""
+        """The test images, or evenly chosen ones if there are too many."""
         ids = self.task.splits["test"]
         device = self.loaded.coordinates.device.type
         most = MOST.get(device, MOST["cpu"])
@@ -56,12 +56,12 @@ class Looker:
 
     @cached_property
     def said(self) -> Int64[np.ndarray, " n"]:
-        """What it answers about each of the `tested` images."""
+        """Its answer for each of the `tested` images."""
         return self.look(self.tested, maps=False).answers[:, -1].argmax(-1)
 
     @cached_property
     def right(self) -> Bool[np.ndarray, " n"]:
-        """Whether that is true."""
+        """Whether each answer is right."""
         return np.asarray(self.said == self.truth[self.task.rows(self.tested)])
 
     def look(self, ids: Sequence[str], *, maps: bool = True) -> Trace:
@@ -77,6 +77,6 @@ class Looker:
 
 
 def looker(network: Network, task: Task, *, device: torch.device | str = "cpu") -> Looker | None:
-    """The network, opened; None where it is for another grid than the task's."""
+    """The network, opened; None if its grid is not the task's."""
     loaded, about = load_network(network.folder / "best-accuracy.safetensors", device=device)
     return Looker(network, loaded, about, task) if loaded.architecture.grid == task.grid else None

@@ -20,7 +20,7 @@ Looks = Mapping[str, Mapping[str, Int[np.ndarray, "n S T 2"]]]
 
 
 def mean_image(task: Task, split: str = "test", *, most: int = 1000) -> UInt8[np.ndarray, "H W 3"]:
-    """The mean of a split's images (of evenly chosen ones, where they are many)."""
+    """The mean of a split's images (of evenly chosen ones, if there are many)."""
     rows = task.rows(split)
     rows = np.sort(rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)])
     total = sum(task.images[part].sum(0, dtype=np.int64) for part in np.array_split(rows, -(-len(rows) // 100)))
@@ -40,9 +40,9 @@ def step_shares(locations: Int[np.ndarray, "n S T 2"], grid: Grid) -> Float[np.n
 def heatmaps_figure(
     looks: Looks, *, grid: Grid, mean: UInt8[np.ndarray, "H W 3"] | None = None, across: bool = False
 ) -> Figure:
-    """A row for each task and method, a column for each step, over the task's mean image where it is given.
+    """A row for each task and method, a column for each step, over the task's mean image if it is given.
 
-    With `across` the other way around, as few methods and many steps fit on a phone.
+    `across` swaps rows and columns, to fit few methods and many steps on a phone.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -52,7 +52,7 @@ def heatmaps_figure(
     shares = [step_shares(found, grid) for _, _, found in rows]
     steps = max(len(share) for share in shares)
     most = max(float(share.max()) for share in shares)
-    norm = PowerNorm(0.5, vmin=0, vmax=most)  # a root, so that what is rarely seen still shows
+    norm = PowerNorm(0.5, vmin=0, vmax=most)  # a root, so that rarely seen pixels still show
     shade = np.full((grid.height, grid.width, 1), 0.95)
     if mean is not None:
         grey = np.asarray(mean, dtype=float).mean(-1, keepdims=True)
@@ -68,7 +68,7 @@ def heatmaps_figure(
                 continue
             strength = np.asarray(norm(share[t]))
             cover = np.clip(2.5 * strength, 0, 1)[..., None]
-            # the mean image as a shade, so that it shows below whatever was seen
+            # the mean image as a shade, which shows below the colours
             ax.imshow(shade * (1 - cover + colormaps[LOOKED](strength)[..., :3] * cover))
             frame(ax, grid)
         name = f"{task}\n{method}" if task and len(looks) > 1 else method

@@ -1,4 +1,4 @@
-"""How a near-optimal sequence comes about: expected posterior entropy over the image, step by step (figure 2)."""
+"""How a near-optimal sequence is found: expected posterior entropy over the image, step by step (figure 2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def epe_figure(
     task: Task, sequences: Sequences, id: str, maps: Float[np.ndarray, "T L"], *, down: bool = False
 ) -> Figure:
-    """The sequence of one image: above, where each glimpse was expected to leave least unknown; below, what it showed.
+    """The sequence of one image: above, the map before each glimpse; below, the glimpses so far.
 
     `maps` holds the expected posterior entropy (nats) of every location at each step, NaN where none was computed, as
     `nogs annotate` keeps it with `--design.keep-maps`. With `down` the steps stand below each other, for a phone.
@@ -49,13 +49,13 @@ def epe_figure(
         frame(below, task.grid)
         _newest(below, pixels[t], side, t)
         below.set_title(_left(sequences, place, t), fontsize=9, color=GREY)
-    words = "Expected posterior entropy of each next location (nats; brighter leaves less unknown), the chosen one "
+    words = "Expected posterior entropy of each next location (nats; brighter is less), the chosen one "
     if down:
         figure.suptitle(
-            "Expected posterior entropy (nats) of each next\nlocation, and what is seen by then", fontsize=11
+            "Expected posterior entropy (nats) of each next\nlocation, and the glimpses so far", fontsize=11
         )
     else:
-        figure.suptitle(f"{words}crossed; below, all that is seen by then", fontsize=11)
+        figure.suptitle(f"{words}crossed; below, the glimpses so far", fontsize=11)
     return figure
 
 
@@ -68,13 +68,13 @@ def _newest(axes: Axes, pixel: np.ndarray, side: int, step: int) -> None:
 
 
 def _left(sequences: Sequences, place: int, t: int) -> str:
-    """What is known to be left after glimpse t + 1: the entropy before the next one."""
+    """The entropy after glimpse t + 1, which is known if there is a next one."""
     entropy = sequences.entropy_before
     if entropy is None:
         return f"after glimpse {t + 1}"
     if t + 1 < sequences.length:
-        return f"after it {entropy[place, t + 1]:.3f} nats are left"
-    return f"{entropy[place, t]:.3f} nats were left before it"
+        return f"entropy after it {entropy[place, t + 1]:.3f} nats"
+    return f"entropy before it {entropy[place, t]:.3f} nats"
 
 
 def _named(task: Task, sequences: Sequences, id: str) -> str:

@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 def learned_in(runs: Sequence[Run]) -> list[Learned]:
-    """The networks of some runs, in order; where two runs have the same, the run's name tells them apart."""
+    """The networks of some runs, in order; equal ones of two runs get the run's name."""
     places: dict[tuple[str, str | None, int], int] = {}
     for run in runs:
         for network in run.networks:
@@ -33,13 +33,14 @@ def learned_in(runs: Sequence[Run]) -> list[Learned]:
 
 
 def compared(networks: Sequence[Learned], *, alike: bool = False) -> Mapping[str, Any] | None:
-    """The methods side by side, or None where they were trained for different numbers of iterations.
+    """The methods side by side, or None if they were trained for different numbers of iterations.
 
-    With `alike`, those that were trained as long as the reference are compared, and the others left out.
+    With `alike`, networks that were trained longer or shorter than the reference are left out. Those with a posterior
+    as classifier stay: they have scores, and their iterations are not compared.
     """
     if alike:
         reference = next(n for n in networks if n.method == reference_of(networks))
-        networks = [n for n in networks if n.iterations[-1] == reference.iterations[-1]]
+        networks = [n for n in networks if n.rule is None or n.iterations[-1] == reference.iterations[-1]]
     try:
         return compare(networks, reference=reference_of(networks))
     except InputError:
@@ -47,8 +48,8 @@ def compared(networks: Sequence[Learned], *, alike: bool = False) -> Mapping[str
 
 
 def reference_of(networks: Sequence[Learned]) -> str:
-    """RAM (or RAM+), or the first method where it is not there."""
-    methods = [network.method for network in networks]
+    """RAM (or RAM+), else the first method, if possible one without a posterior as classifier."""
+    methods = [network.method for network in sorted(networks, key=lambda network: network.rule is None)]
     return next((method for method in methods if method.startswith("ram")), methods[0])
 
 
@@ -66,5 +67,5 @@ def chosen_networks(run: Run, *, most: int) -> list[Network]:
 
 
 def ordered(by_method: Mapping[str, Value]) -> dict[str, Value]:
-    """The same, in the order of the list of methods."""
+    """The same, in the order of `NAMES`."""
     return dict(sorted(by_method.items(), key=lambda item: rank(item[0])))

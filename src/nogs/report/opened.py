@@ -18,7 +18,7 @@ LARGEST_BANK = 200_000
 
 
 def open_tools(run: Run, task: Task | None, *, device: str = "auto") -> tuple[Tools | None, str]:
-    """Posterior and bank of a run, where both are here, small enough to open, and of this task; or what is wrong."""
+    """Posterior and bank of a run, if both exist, are small enough to open, and fit this task; or what is wrong."""
     if task is None or run.bank is None or not run.posterior_file.is_file() or run.bank["images"] > LARGEST_BANK:
         return None, ""
     where, config = pick_device(device), CompletionConfig.model_validate(run.recipe.get("completion", {}))

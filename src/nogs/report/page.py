@@ -38,12 +38,12 @@ __all__ = ["LARGEST", "Loader", "write_report"]
 LARGEST = 15_000_000
 """Bytes of a page; the gallery shrinks until it fits."""
 Loader = Callable[[DataConfig], Task | None]
-"""Brings the images of a run's task, or None where they are not at hand."""
+"""Loads a run's task with its images, or returns None if they are not available."""
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """A plate as the template draws it."""
+    """A plate in the form that the template draws."""
 
     name: str
     anchor: str
@@ -89,7 +89,7 @@ def write_report(
     for run, images_of in zip(found, page.tasks):
         absent = images_of is None and run.data is not None and run.data.kind != "digits"
         if absent and images != 0 and (run.sequences or run.networks):
-            progress.say(f"{run.folder}: There is no gallery without the images; --data with their folder brings it.")
+            progress.say(f"{run.folder}: There is no gallery without the images; give their folder with --data.")
     text = page.render(images)
     while len(text.encode()) > LARGEST and images != 0:
         images = (MOST if images is None else images) // 2
@@ -247,7 +247,7 @@ class _Page:
         return gallery(known, images=images, link=self.link) if known else None
 
     def _hero(self, looks: dict[str, Any]) -> dict[str, str] | None:
-        """The picture that the gallery opens on, with all glimpses of who looks first, and what it says."""
+        """The picture that the gallery opens on, with all glimpses of the first network, and its answer."""
         image = looks["images"][opening(looks)]
         look, task = image["looks"][0], next(task for task in self.tasks if task is not None)
         side = (480, round(480 * task.grid.height / task.grid.width))
@@ -256,8 +256,8 @@ class _Page:
         if look["kind"] == "network":
             said, sure = look["answers"][-1]
             right = "right" if said == look["truth"] else f"it is {look['truth']}"
-            text = f"{look['who']} sees {len(look['pixels'])} glimpses and says {said} ({sure:.0%}): {right}."
-        return {"src": encoded(np.asarray(shown)), "text": text}
+            text = f"{look['who']} sees {len(look['pixels'])} glimpses and says {said} ({100 * sure:.0f} %): {right}."
+        return {"src": encoded(np.asarray(shown)), "text": text[:1].upper() + text[1:]}
 
     def link(self, path: Path) -> str:
         """The address of a file, relative to the page."""
@@ -270,7 +270,7 @@ def _task_of(run: Run, task: Task | Loader | None) -> Task | None:
     found = task if isinstance(task, Task) else task(run.data)
     if found is None:
         return None
-    # the run's own splits: drawn again from a folder that has changed, they would show training images as test images
+    # the run's own splits: new ones from a changed folder could show training images as test images
     return read_splits(found, run.folder / "data") if (run.folder / "data" / "splits.json").is_file() else found
 
 

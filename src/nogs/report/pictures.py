@@ -1,6 +1,6 @@
 """Figures as files and as parts of a page: PNG and SVG on disk; in the page SVG where it is small, else PNG.
 
-On a dark page, ink turns light: an SVG takes the page's own colour, and of a PNG there is a dark twin.
+On a dark page, an SVG takes the page's text colour, and a PNG has a dark version.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _saved(figure: Figure, kind: str, *, text: bool = False) -> bytes:
 
 
 def _inline(svg: str, name: str) -> str:
-    """An SVG to stand in the page: no prologue, ids of its own, ink in the page's colour, no paper."""
+    """An SVG for the page: no prologue, unique ids, lines in the page's text colour, no background."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<image[^>]*?) id="[^"]*"', r"\1", svg)  # of one that is drawn twice, both have the same
@@ -92,7 +92,7 @@ def _inline(svg: str, name: str) -> str:
 
 @contextmanager
 def _on_dark(figure: Figure) -> Iterator[None]:
-    """Swap ink and paper of a figure for as long as it is saved."""
+    """Swap the dark and light colours of a figure while it is saved."""
     from matplotlib.axes import Axes
     from matplotlib.colors import to_hex
     from matplotlib.lines import Line2D

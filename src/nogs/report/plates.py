@@ -1,4 +1,4 @@
-"""`Plate`: a figure of the report with its words and its sources; and those of networks: learning, looking, knowing."""
+"""`Plate`: a figure of the report with its caption and its sources; and the figures of a run's networks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from nogs.attention.methods import ON_POSTERIOR
 from nogs.data.task import Task
 from nogs.glimpse import Grid
 from nogs.model.stopping import FILE as BY_GLIMPSES
@@ -54,21 +55,21 @@ class NetworkPlates:
         self.run, self.task, self.device = run, task, device
 
     def plates(self) -> Iterator[Plate]:
-        """Every one that the run has the means for."""
+        """Every figure that the run has the data for."""
         yield from learning_plates([self.run])
         for make in (self._classes, self._looking, self._pixels, self._stopping, self._policy):
             yield from make()
 
     @cached_property
     def best(self) -> Looker | None:
-        """The network that a user should take, where its images are here."""
+        """The recommended network, if its images are available."""
         network = best_network(self.run)
         if network is None or self.task is None:
             return None
         return looker(network, self.task, device=pick_device(self.device))
 
     def classes(self, link: Link) -> Table | None:
-        """How often each class is right, by the network to take and by the reference."""
+        """Accuracy of each class, for the recommended network and for the reference."""
         best, task = self.best, self.task
         if best is None or task is None or best.network.attribute is not None:
             return None
@@ -105,7 +106,7 @@ class NetworkPlates:
                 f"where{number}",
                 "Where the networks look" + (f" ({number[1:]})" if number else ""),
                 f"How often each pixel is seen at each glimpse on the test images, {over} (figures 4, 9 to 11 of the "
-                "paper). Before the first glimpse a network knows nothing of the image, so one place is enough.",
+                "paper). Before the first glimpse a network knows nothing of the image, so one location is enough.",
                 heatmaps_figure(part, grid=grid, mean=mean),
                 tuple(sources[:1]) if len(sources) == 1 else (self.run.folder / "attention",),
                 heatmaps_figure(part, grid=grid, mean=mean, across=True) if _few(part) else None,
@@ -116,12 +117,12 @@ class NetworkPlates:
             return
         found = confusion(self.best)
         shown = found if len(found.names) <= LARGEST else found.most_confused(LARGEST)
-        of = "" if shown is found else f" The {LARGEST} classes with most mistakes of {len(found.names)}."
+        of = "" if shown is found else f" Shown are the {LARGEST} of {len(found.names)} classes with the most mistakes."
         yield Plate(
             "confusion",
-            "What is taken for what",
-            f"{title(self.best.network.learned.method)} on {found.images:,} test pictures, one look at each: a row for "
-            f"each true class, a column for each answer. The diagonal is right.{of}",
+            "Confusion matrix",
+            f"A row for each true class, a column for each answer: {title(self.best.network.learned.method)}, one look "
+            f"at each of {found.images:,} test pictures. Right answers are on the diagonal.{of}",
             confusion_figure(shown),
             (self.best.network.folder / "evaluation.json",),
         )
@@ -132,8 +133,8 @@ class NetworkPlates:
         for network in self.run.networks:
             kept = network.by_glimpses()
             if kept is not None:
-                sampled = kept["policies"]["sample"]
-                points = np.stack([sampled["pixels_read"], sampled["accuracy"]], -1)
+                own = kept["policies"][kept.get("own", "sample")]
+                points = np.stack([own["pixels_read"], own["accuracy"]], -1)
                 found.setdefault(network.learned.method, []).append(points)
                 images.add(int(kept["images"]))
         if not found:
@@ -151,9 +152,8 @@ class NetworkPlates:
         yield Plate(
             "pixels",
             "Accuracy against pixels seen",
-            f"After 1, 2 ... glimpses of all {max(images):,} test pictures. The networks are trained to answer after "
-            "the last glimpse (filled); hollow points are what they would have answered before. Overlaps of glimpses "
-            "count once.",
+            f"After 1, 2 ... glimpses of all {max(images):,} test pictures; filled points are after the last. RAM and "
+            "PS-NOGS are trained to answer then, the others after each. Overlapping pixels count once.",
             pixels_figure(curves, levels=levels, trained=trained),
             (self.run.folder / "attention",),
         )
@@ -170,9 +170,9 @@ class NetworkPlates:
             yield Plate(
                 "stopping",
                 "Stopping early",
-                "Accuracy on the test images after each glimpse, and when the look ends as soon as the network is as "
-                "sure as the number beside a point says; rings are all glimpses. Mean over a method's networks, "
-                "locations drawn from the policy. The networks are trained to answer after the last glimpse.",
+                "Accuracy on the test images after each glimpse, and when the network stops at the confidence beside "
+                "a point; rings are all glimpses. Mean over a method's networks. "
+                "RAM and PS-NOGS are trained to answer after the last glimpse, the others after each.",
                 stopping_figure(means := {method: mean_curves(all_) for method, all_ in ordered(curves).items()}),
                 tuple(sources) if len(sources) <= 4 else (self.run.folder / "attention",),
                 stopping_figure(means, columns=1),
@@ -182,14 +182,16 @@ class NetworkPlates:
         entropies: dict[str, list[list[float]]] = {}
         for network in self.run.networks:
             values = network.test.get("policy_entropy")
-            if values and None not in values:
+            if (
+                values and None not in values and network.method not in ON_POSTERIOR
+            ):  # those sample nothing they learned
                 entropies.setdefault(network.learned.method, []).append(values)
         if entropies and self._grid is not None:
             yield Plate(
                 "policy-entropy",
-                "How open the policy is at each glimpse",
+                "Entropy of the policy at each glimpse",
                 "Entropy of the distribution that the next location is drawn from, on the test images; the band is the "
-                "range over a method's networks. Near zero, the network looks at the same place whatever it has seen.",
+                "range over a method's networks. Near zero, it looks at the same location whatever it has seen.",
                 policy_figure(ordered(entropies), locations=len(self._grid)),
                 tuple(network.folder / "evaluation.json" for network in self.run.networks[:1])
                 if len(self.run.networks) == 1
@@ -224,20 +226,20 @@ def learning_plates(runs: Sequence[Run]) -> Iterator[Plate]:
         yield Plate(
             "convergence",
             "Iterations to convergence",
-            "Of each task, sorted by the reference's; bars go from the least to the most over seeds, dashes are means "
-            "(figure 5 of the paper).",
+            "Each task, sorted by the reference; bars are ranges over seeds, dashed lines are means (figure 5 of the "
+            "paper).",
             convergence_figure(comparison, networks),
             sources,
         )
 
 
 def _few(looks: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether so few rows can stand beside each other on a phone."""
+    """Whether the rows fit beside each other on a phone."""
     return sum(len(methods) for methods in looks.values()) <= 4
 
 
 def mean_curves(policies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over networks of what `accuracy-by-glimpses.json` says of a policy, at the confidences that all have."""
+    """Means over networks of a policy in `accuracy-by-glimpses.json`, at the confidences that all have."""
     by_confidence = [{one["stop_at"]: one for one in policy["stopping"]} for policy in policies]
     common = sorted(set.intersection(*(set(one) for one in by_confidence)))
     return {
@@ -251,7 +253,7 @@ def mean_curves(policies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _seen_at_random(run: Run, grid: Grid, glimpses: int) -> list[float]:
-    """Mean share of the pixels that 0, 1 ... random glimpses show, as the posterior was judged."""
+    """Mean share of the pixels that 0, 1 ... random glimpses show, as in the posterior's evaluation."""
     pixels = fixed_pixels(
         512,
         glimpses=glimpses,
@@ -265,7 +267,7 @@ def _seen_at_random(run: Run, grid: Grid, glimpses: int) -> list[float]:
 
 
 def posterior_tables(run: Run) -> dict[str, Any]:
-    """The posterior's tables that matter: on test images if there are, before and after calibration."""
+    """The posterior's tables to show: on test images if there are any, before and after calibration."""
     tables = dict((run.posterior or {}).get("tables", {}))
     test = {name: table for name, table in tables.items() if name.startswith("test")}
     return dict(reversed((test or tables).items()))

@@ -1,4 +1,4 @@
-"""Small plots of how good the parts are: posterior, completions, sequences, policies, and what pixels buy."""
+"""Small plots of the quality of the parts: posterior, completions, sequences, policies, and accuracy by pixels."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KINDS = {
     "coverage_of_central_90_percent": "true pixel in central 90 %",
 }
 _NAMED = (0.5, 0.8, 0.95, 0.99)
-"""Confidences that are written beside their points."""
+"""Confidences that are labelled in the plot."""
 
 
 def posterior_figure(tables: Mapping[str, Sequence[Mapping[str, float]]], *, columns: int = 4) -> Figure:
-    """What the posterior knows after t glimpses, a line for each table of its `evaluation.json`."""
+    """Scores of the posterior after t glimpses, a line for each table of its `evaluation.json`."""
     figure, panels = _panels(len(POSTERIOR), columns)
     for axes, (name, words) in zip(panels, POSTERIOR.items()):
         for n, (label, table) in enumerate(tables.items()):
@@ -72,7 +72,7 @@ def kinds_figure(kinds: Mapping[str, Sequence[Mapping[str, Any]]], *, columns: i
 
 
 def scores_figure(ways: Mapping[str, Mapping[str, Any]], *, columns: int = 3) -> Figure:
-    """What a judge knows along ways to look (the `ways` of `nogs sequences score`), with 95 % intervals."""
+    """A judge's scores of sequences and baselines (the `ways` of `nogs sequences score`), with 95 % intervals."""
     figure, panels = _panels(len(SCORES), columns)
     for axes, (name, words) in zip(panels, SCORES.items()):
         for n, (label, found) in enumerate(ways.items()):
@@ -113,7 +113,7 @@ def pixels_figure(
 ) -> Figure:
     """Accuracy against the share of pixels seen, (share, accuracy) after 0, 1 ... T glimpses.
 
-    Networks in `trained` answer for good after the last glimpse only: that point is filled, the others are hollow.
+    Networks in `trained` have only their last point filled; the others are hollow.
     `levels` are accuracies to compare with, drawn as lines.
     """
     figure = new_figure(5.6, 3.6)
@@ -136,12 +136,13 @@ def pixels_figure(
 
 
 def stopping_figure(curves: Mapping[str, Mapping[str, Any]], *, columns: int = 2) -> Figure:
-    """What fewer glimpses cost: accuracy after each, and with a confidence that ends the look.
+    """Accuracy after each glimpse, and with early stopping at a confidence.
 
     `curves` holds for each name a policy of `accuracy-by-glimpses.json`.
     """
     figure, (left, right) = _panels(2, columns, sharey=True)
     styles = method_styles(curves)
+    named: list[tuple[str, float, float]] = []
     for name, found in curves.items():
         style: dict[str, Any] = {**styles[name], "linewidth": 1.6, "markersize": 5}
         accuracy = _percent("accuracy", found["accuracy"])
@@ -150,13 +151,24 @@ def stopping_figure(curves: Mapping[str, Mapping[str, Any]], *, columns: int = 2
         at = [one["mean_glimpses"] for one in sure], _percent("accuracy", [one["accuracy"] for one in sure])
         right.plot(*at, **style)
         right.plot(len(accuracy), accuracy[-1], color=style["color"], marker="o", markersize=9, markerfacecolor="none")
-        for one, x, y in zip(sure, *at):
-            if one["stop_at"] in _NAMED:
-                right.annotate(f"{one['stop_at']:g}", (x, y), (4, -10), textcoords="offset points", fontsize=7.5)
+        named += [(f"{one['stop_at']:g}", x, y) for one, x, y in zip(sure, *at) if one["stop_at"] in _NAMED]
     _by_glimpses(left, "accuracy (%)")
-    _by_glimpses(right, "accuracy (%)" if columns == 1 else "", label="mean glimpses, stopped when sure")
+    _by_glimpses(right, "accuracy (%)" if columns == 1 else "", label="mean glimpses with early stopping")
+    _annotate_apart(right, named)
     left.legend(loc="best", frameon=False, fontsize=8.5)
     return figure
+
+
+def _annotate_apart(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
+    """Each point's label below it, unless it would overlap an earlier label."""
+    axes.margins(x=0.08)
+    axes.autoscale_view()
+    kept: list[tuple[float, float]] = []
+    for text, x, y in points:
+        across, up = axes.transData.transform((x, y)) * 72 / axes.figure.dpi  # in points, as letters are
+        if all(abs(across - a) > 24 or abs(up - b) > 10 for a, b in kept):
+            axes.annotate(text, (x, y), (4, -10), textcoords="offset points", fontsize=7.5)
+            kept.append((across, up))
 
 
 def _panels(number: int, columns: int, **how: Any) -> tuple[Figure, list[Axes]]:

@@ -1,4 +1,4 @@
-"""`Result`: how often each way to look is right on the test images; the list that verdict, page and figures share."""
+"""`Result`: the accuracy of each method on the test images; the list that verdict, page and figures share."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = [
     "WHOLE",
     "Result",
     "best_network",
+    "best_result",
     "percent_of_pixels",
     "quoted_table",
     "rank",
@@ -33,18 +34,18 @@ NAMES = {
     "ram+": "RAM+",
     "ram": "RAM",
     RANDOM: "random locations",
-    "centre-out": "from the centre outwards",
+    "centre-out": "centre-out",
     "fixed": "one fixed order",
     WHOLE: "the whole image",
 }
-"""Methods in the order in which they are listed, and what a sentence calls them."""
+"""Methods in the order in which they are listed, and their names in sentences."""
 PLAIN = (RANDOM, "centre-out", WHOLE)
-"""Ways to look that nobody would choose for a product: they are there to compare with."""
+"""References, which are not recommended if there is another method."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One way to look, over its networks: means on the test images, and on the validation images that it is chosen by.
+    """One method, over its networks: mean accuracy on the test images, and on the validation images, which choose it.
 
     `pixels` is the share of an image that it sees.
     """
@@ -61,7 +62,7 @@ class Result:
 
 
 def results(run: Run) -> list[Result]:
-    """Every way to look that the run has a score of: its networks, the posterior's random locations, whole images."""
+    """Every method that the run has a score of: its networks, the posterior's random locations, whole images."""
     by_method: dict[str, list[Network]] = {}
     for network in run.networks:
         by_method.setdefault(network.learned.method, []).append(network)
@@ -74,23 +75,31 @@ def results(run: Run) -> list[Result]:
     return sorted((one for one in out if np.isfinite(one.accuracy)), key=lambda one: rank(one.method))
 
 
+def best_result(rows: Sequence[Result]) -> Result | None:
+    """The recommended method: the best on the validation images, the first of equals."""
+    looking = [row for row in rows if row.networks]
+    choice = [row for row in looking if row.method not in PLAIN] or looking
+    return max(choice, key=lambda row: row.accuracy if row.validation is None else row.validation, default=None)
+
+
 def best_network(run: Run, attribute: str | None = None) -> Network | None:
-    """The network that a user should take: the best on the validation images; of several attributes, of the first."""
+    """The best network of the recommended method; of several attributes, for the first."""
     attributes = [network.attribute for network in run.networks]
     wanted = attribute if attribute is not None or not attributes else attributes[0]
     own = [n for n in run.networks if n.attribute == wanted and n.validation is not None]
-    looking = [network for network in own if network.method not in PLAIN] or own
-    return max(looking, key=lambda network: network.validation or 0.0, default=None)
+    best = best_result(results(run))
+    taken = [network for network in own if best is not None and network.learned.method == best.method] or own
+    return max(taken, key=lambda network: network.validation or 0.0, default=None)
 
 
 def title(method: str) -> str:
-    """What a sentence calls a method; a weight of supervision stays behind it."""
+    """The name of a method in sentences, followed by its weight of supervision."""
     base, _, rest = method.partition(", ")
     return NAMES.get(base, base) + (f" ({rest})" if rest else "")
 
 
 def rank(method: str) -> int:
-    """Where a method stands in lists."""
+    """The place of a method in lists."""
     base = method.partition(", ")[0].partition(" (")[0]
     return list(NAMES).index(base) if base in NAMES else len(NAMES)
 
@@ -118,7 +127,7 @@ def _of_networks(method: str, own: Sequence[Network]) -> Result:
 
 
 def _at_random(run: Run) -> Result | None:
-    """The posterior itself at random locations; of several attributes its accuracy is a mean over all, so none."""
+    """The posterior at random locations; None with attributes, as its accuracy is then a mean over all of them."""
     table = (run.posterior or {}).get("tables", {}).get("test, calibrated", [])
     wanted = int(run.recipe.get("glimpses", 0))
     row = next((row for row in table if row["glimpses"] == wanted), None)

@@ -1,4 +1,4 @@
-"""A trained network, step by step: its policy before each glimpse, and what it would answer after each."""
+"""A trained network, step by step: its policy before each glimpse, and its answer after each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Trace", "seen_share", "trace"]
 
 @dataclass(frozen=True)
 class Trace:
-    """One trajectory on each of n images. A network is trained to answer after its last glimpse, not before."""
+    """One trajectory on each of n images. RAM and PS-NOGS are trained to answer after the last glimpse only."""
 
     locations: Int64[np.ndarray, "n T"]
     policies: Float32[np.ndarray, "n T L"]  # probability of each location before each glimpse; none without `maps`

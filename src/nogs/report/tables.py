@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nogs.attention.comparison_tables import possible
 from nogs.report.contents import Run
-from nogs.report.results import Result, quoted_table, rank, results, title
+from nogs.report.results import WHOLE, Result, best_network, quoted_table, rank, results, title
+from nogs.whole.evaluation import whole_scores
 
 __all__ = ["Cell", "Link", "Table", "methods_table", "percent", "runs_table", "tables"]
 
@@ -20,7 +23,7 @@ Link = Callable[[Path], str]
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's entry: its text, what it is sorted by, and its file."""
+    """A table's entry: its text, the value to sort by, and its file."""
 
     text: str
     value: float | str
@@ -29,14 +32,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that sorts; `note` is what must be said about it."""
+    """A sortable table; `note` stands below it."""
 
     id: str
     title: str
     columns: tuple[str, ...]
     rows: list[list[Cell]] = field(default_factory=list)
     note: str = ""
-    intro: str = ""  # what must be known before it is read
+    intro: str = ""  # stands above it
 
 
 def tables(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, comparison_file: Path) -> list[Table]:
@@ -52,23 +55,23 @@ def tables(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, compar
 
 
 def results_table(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, comparison_file: Path) -> Table:
-    """Every way to look of one run; of methods that were trained equally long also how fast they learned."""
+    """Every method of one run; if they were trained equally long, also how fast they learned."""
     learned = dict(comparison["methods"]) if comparison is not None else {}
     measures = {"balanced_accuracy": "balanced accuracy", "nll": "NLL (nats)", "converged": "converged at"}
-    columns = ["way to look", "networks", "test accuracy", "pixels seen", *(measures.values() if learned else ())]
+    columns = ["method", "networks", "test accuracy", "pixels seen", *(measures.values() if learned else ())]
     found = results(run)
     rows = [_result(run, row, comparison, list(measures) if learned else [], link, comparison_file) for row in found]
     intro = (
-        "Each network is the version that did best on the validation pictures, judged on the test pictures. Balanced "
-        "accuracy is the mean over classes. NLL is the negative log-likelihood, the mean of -log p(true class), in "
-        "nats, the natural unit of information: lower is better. Converged at: the iteration after which it learned "
-        "no more."
+        "Each test score is of the checkpoint that was best by that measure on the validation pictures. "
+        "Balanced accuracy is the mean over classes. NLL is the negative log-likelihood, the mean of -log p(true "
+        "class), in nats, the natural unit of information: lower is better. Converged at: the first iteration whose "
+        "validation score is within 0.01 of the best."
     )
-    majority = f"Always naming the most common class gives {percent(float(run.networks[0].learned.majority))}."
+    majority = f"Always answering the most common class gives {percent(float(run.networks[0].learned.majority))}."
     several = " In brackets 95 % intervals over tasks and seeds." if any(row.networks > 1 for row in found) else ""
     weights = any("weight" in network.learned.method for network in run.networks)
-    weight = " The weight says how much the sequences count beside the reward." if weights else ""
-    return Table("methods", "Ways to look", tuple(columns), rows, f"{majority}{several}{weight}", intro)
+    weight = " The weight is that of the sequences in the loss." if weights else ""
+    return Table("methods", "Methods", tuple(columns), rows, f"{majority}{several}{weight}", intro)
 
 
 def _result(
@@ -82,6 +85,7 @@ def _result(
     own = [network for network in run.networks if network.learned.method == row.method]
     href = link(own[0].folder / "evaluation.json") if len(own) == 1 else link(comparison_file) if own else ""
     mean = None if comparison is None else comparison["methods"].get(row.method, {}).get("mean")
+    whole = _whole_image(run) if row.method == WHOLE else {}
     accuracy = percent(row.accuracy) + _interval("accuracy", mean, comparison)
     cells = [
         Cell(title(row.method), title(row.method)),
@@ -90,14 +94,21 @@ def _result(
         Cell(percent(row.pixels), _sortable(row.pixels), href),
     ]
     for name in measures:
-        value = None if mean is None else mean[name][0]
+        value = whole.get(name) if mean is None else mean[name][0]
         text = _measure(name, value) + _interval(name, mean, comparison)
         cells.append(Cell(text, _sortable(value), link(comparison_file) if mean else ""))
     return cells
 
 
+def _whole_image(run: Run) -> dict[str, float]:
+    """Scores of the whole-image reference, the mean over attributes; none if the run has no reference."""
+    attributes = dict.fromkeys(network.attribute for network in run.networks)
+    found = [scores for attribute in attributes if (scores := whole_scores(run.folder, attribute))]
+    return {name: float(np.mean([scores[name] for scores in found])) for name in found[0]} if found else {}
+
+
 def _interval(name: str, mean: Mapping[str, Any] | None, comparison: Mapping[str, Any] | None) -> str:
-    """An interval in brackets, where there is one."""
+    """An interval in brackets, if there is one."""
     if mean is None or comparison is None:
         return ""
     _, low, high = possible(name, mean[name], horizon=comparison["horizon"])
@@ -111,7 +122,7 @@ def methods_table(comparison: Mapping[str, Any], href: str) -> Table:
         "balanced_accuracy": "balanced accuracy",
         "nll": "NLL at best NLL (nats)",
         "converged": "converged at",
-        "reached": f"validation NLL as low as {comparison['reference']}'s best at",
+        "reached": f"reached {comparison['reference']}'s best validation NLL at",
     }
     rows = []
     for method, found in comparison["methods"].items():
@@ -129,9 +140,9 @@ def methods_table(comparison: Mapping[str, Any], href: str) -> Table:
         rows.append(cells)
     note = (
         f"Means over tasks and seeds at one horizon of {comparison['horizon']:,} iterations; in brackets 95 % "
-        "intervals. Scores are on the test images, each of the version that was best by that same measure on the "
-        "validation images. A network whose validation NLL never was as low as the reference's best counts with the "
-        "horizon, so that the mean is larger than shown. The majority class alone has "
+        "intervals. Scores are on the test images, each of the checkpoint that was best by the same measure on the "
+        "validation images. A network that never reached the reference's best validation NLL counts with the horizon, "
+        "so the true mean is larger. Always answering the most common class gives "
         f"{percent(comparison['majority_class_accuracy'])}."
     )
     return Table("methods", "Methods", ("method", "networks", *names.values()), rows, note)
@@ -143,7 +154,7 @@ def runs_table(runs: Sequence[Run], anchors: Sequence[str], *, link: Link) -> Ta
     note = "Accuracy on the test images; the posterior's is after its last random glimpse."
     table = Table("runs", "Runs side by side", columns, note=note)
     for run, anchor in zip(runs, anchors):
-        best = max(run.networks, key=lambda network: network.learned.test["accuracy"], default=None)
+        best = best_network(run)
         evaluation = "" if best is None else link(best.folder / "evaluation.json")
         accuracy = None if best is None else best.learned.test["accuracy"]
         seen = None if best is None else best.test["pixels_seen"]
@@ -172,8 +183,8 @@ def _networks(run: Run, link: Link) -> Table:
     scored = ("accuracy", "balanced", "greedy", "NLL at best accuracy (nats)")
     columns = ("network", *scored, "converged at", "pixels seen", "majority")
     notes = [
-        "All test scores, the NLL too, are of the version with the best validation accuracy. Greedy takes the "
-        "likeliest location at each glimpse instead of drawing one."
+        "All test scores, including the NLL, are of the checkpoint with the best validation accuracy. Greedy takes the "
+        "most likely location at each glimpse instead of sampling one."
     ]
     rows = []
     for network in sorted(run.networks, key=lambda network: rank(network.learned.method)):
@@ -215,8 +226,8 @@ def _sequences(run: Run, link: Link) -> Table:
                 Cell(attribute, attribute),
                 Cell(f"{len(one.sequences):,}", len(one.sequences), lines),
                 Cell(str(one.sequences.length), one.sequences.length, lines),
-                Cell("-" if first is None else f"{first:.3f}", _sortable(first), lines),
-                Cell("-" if last is None else f"{last:.3f}", _sortable(last), lines),
+                Cell("-" if first is None else f"{first:z.3f}", _sortable(first), lines),
+                Cell("-" if last is None else f"{last:z.3f}", _sortable(last), lines),
                 Cell("-" if spent is None else f"{spent:,}", _sortable(spent), done if spent else ""),
                 Cell("-" if seconds is None else f"{seconds:,.0f}", _sortable(seconds), done if seconds else ""),
             ]
@@ -227,7 +238,7 @@ def _sequences(run: Run, link: Link) -> Table:
 def _posterior(run: Run, link: Link) -> Table:
     columns = ("glimpses", "accuracy", "cross-entropy (nats)", "entropy (nats)", "calibration error")
     found = run.posterior or {}
-    note = f"Trained on {found.get('trained_on', 'unknown images')}; judged at random locations, calibrated."
+    note = f"Trained on {found.get('trained_on', 'unknown images')}; evaluated at random locations, calibrated."
     table = Table("posterior", "Posterior", columns, note=note)
     href = link(run.folder / "posterior" / "evaluation.json")
     for row in quoted_table(found):
@@ -246,7 +257,7 @@ def _completions(run: Run, link: Link) -> Table:
         "diversity": "diversity",
         "error_of_mean": "error of mean",
     }
-    note = "Glimpses at random locations; judged on patches that were not seen. Diversity and error in grey levels."
+    note = "Glimpses at random locations; measured on hidden patches. Diversity and error are in grey levels."
     table = Table("completions", "Completions", ("images", "glimpses", *names.values()), note=note)
     for path, found in run.completions.items():
         for row in found["by_glimpses"]:
@@ -292,9 +303,9 @@ def _measure(name: str, value: float | None) -> str:
         return "-"
     if "accuracy" in name:
         return percent(value)
-    return f"{value:.3f}" if name == "nll" else f"{value:,.0f}"
+    return f"{value:z.3f}" if name == "nll" else f"{value:,.0f}"
 
 
 def _sortable(value: float | None) -> float:
-    """A number to sort by; what is not known comes last."""
+    """A number to sort by; unknown ones come last."""
     return math.inf if value is None or not math.isfinite(value) else float(value)

@@ -1,4 +1,4 @@
-"""`verdict`: what a run found, in a sentence or two; did the sequences help, and if not, what to try."""
+"""`verdict`: the result of a run in a few sentences: the scores, whether sequences helped, and what to try if not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from nogs.attention.convergence import iterations_to_reach
 from nogs.report.contents import Network, Run
-from nogs.report.results import PLAIN, WHOLE, Result, percent_of_pixels, results, title
+from nogs.report.results import WHOLE, Result, best_result, percent_of_pixels, results, title
 
 __all__ = ["Verdict", "verdict"]
 
@@ -22,17 +22,17 @@ _MANY_TESTS = 500
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found (`sentence`), what to try where the sequences did not help (`advice`), when RAM was reached."""
+    """The scores (`sentence`), what to try if the sequences did not help (`advice`), and when RAM was reached."""
 
     sentence: str
     advice: str
     races: tuple[dict[str, Any], ...]
     rows: tuple[Result, ...]
-    best: str  # the method that a user should take
+    best: str  # the recommended method
 
     @property
     def lines(self) -> list[str]:
-        """All of it, a sentence or two a line."""
+        """The whole verdict, a sentence or two per line."""
         return [line for line in (self.sentence, self.advice, *(race["sentence"] for race in self.races)) if line]
 
     def to_json(self) -> dict[str, Any]:
@@ -43,72 +43,83 @@ class Verdict:
 
 
 def verdict(run: Run) -> Verdict | None:
-    """What the networks of a run are worth, beside whatever else it has scores of; None without networks."""
+    """The verdict on a run's networks, beside all else that has scores; None without networks."""
     rows = results(run)
-    looking = [row for row in rows if row.networks]
-    if not looking:
+    best = best_result(rows)
+    if best is None:
         return None
-    choice = [row for row in looking if row.method not in PLAIN] or looking
-    best = max(choice, key=lambda row: row.accuracy if row.validation is None else row.validation)
-    taught = [row for row in choice if row.method.startswith("ps-") and row.method != _PLUS]
-    leader = max(taught, key=lambda row: row.accuracy, default=None)
-    rivals = [row for row in rows if leader is not None and row not in taught and row.method != WHOLE]
-    rivals = [row for row in rivals if row.method != _PLUS]
-    others = [row for row in rows if row is not best]
-    parts = [_kept(run), _chance(run, best, others) if leader is None else _advice(run, leader, rivals)]
-    advice = " ".join(part for part in parts if part)
+    learned = [row for row in rows if row.networks and row.method.startswith("ps-") and row.method != _PLUS]
+    taught = max(learned, key=lambda row: row.accuracy, default=None)
+    rivals = [row for row in rows if row not in learned and row.method not in (WHOLE, _PLUS)]
+    parts = [_plus(run, rows), "" if taught is None else _sequences(run, taught, rivals, best)]
+    advice = " ".join(part for part in (*parts, _chance(run, best, rows, taught, rivals)) if part)
     return Verdict(_sentence(run, best, rows), advice, tuple(_races(run)), tuple(rows), best.method)
 
 
 def _sentence(run: Run, best: Result, rows: Sequence[Result]) -> str:
     attributes = list(dict.fromkeys(network.attribute for network in run.networks if network.attribute))
-    what = f"names {_hundred(best)} of 100 test pictures"
+    what = f"is right on {_hundred(best)} of 100 test pictures"
     if attributes:
         about = attributes[0].replace("_", " ") if len(attributes) == 1 else f"{len(attributes)} attributes"
-        what = f"is right on {_hundred(best)} of 100 test pictures about {about}"
+        what = f"{what} about {about}"
     others = ", ".join(f"{title(row.method)} {_hundred(row)}" for row in rows if row is not best)
     pixels = f"With {percent_of_pixels(best.pixels)} of the pixels " if best.pixels is not None else ""
     return f"{pixels}{title(best.method)} {what}{'; ' if others else ''}{others}."
 
 
-def _kept(run: Run) -> str:
-    """Whether PS-NOGS+ found no better way to look than the fixed order that it starts from, and keeps."""
+def _plus(run: Run, rows: Sequence[Result]) -> str:
+    """What PS-NOGS+ gains over the fixed order that it starts from, or that it keeps that order."""
     own = [network for network in run.networks if network.method == _PLUS]
     plain = [network for network in own if not network.evaluation["best"]["accuracy"]["iteration"]]
-    if not plain:
+    if plain:
+        of = "" if len(plain) == len(own) else f" for {len(plain)} of {len(own)} networks"
+        return f"{title(_PLUS)} learned no better policy than one fixed order{of}, and keeps that order."
+    by_method = {row.method: row for row in rows}
+    if _PLUS not in by_method or "fixed" not in by_method:
         return ""
-    of = "" if len(plain) == len(own) else f" for {len(plain)} of {len(own)} networks"
-    return f"{title(_PLUS)} found no better way to look than one fixed order{of}, and keeps that order."
+    plus, fixed = by_method[_PLUS], by_method["fixed"]
+    gain = plus.accuracy - fixed.accuracy
+    if gain <= _margin(plus, _tests(run)):
+        return ""
+    return f"{title(_PLUS)} is {100 * gain:.0f} points better than {title('fixed')} of locations."
 
 
-def _chance(run: Run, best: Result, others: Sequence[Result]) -> str:
-    """How much chance may do on few test pictures, where something scores nearly the same as the best network."""
+def _chance(run: Run, best: Result, rows: Sequence[Result], taught: Result | None, rivals: Sequence[Result]) -> str:
+    """The differences that may be chance: said for few test pictures with close scores, and of unclear sequences."""
     tests = _tests(run)
-    margin = _margin(best, tests)
-    if tests is None or tests >= _MANY_TESTS or not any(abs(row.accuracy - best.accuracy) < margin for row in others):
+    if tests is None:
         return ""
+    margin = _margin(best, tests)
+    near = tests < _MANY_TESTS and any(abs(row.accuracy - best.accuracy) < margin for row in rows if row is not best)
+    if not near and (taught is None or not _close(taught, rivals, tests)):
+        return ""
+    margin = max(margin, 0.0 if taught is None else _margin(taught, tests))
     return f"With {tests:,} test pictures, differences of less than {100 * margin:.0f} points may be chance."
 
 
 def _margin(row: Result, tests: int | None) -> float:
-    """By how much two accuracies may differ by chance (two standard errors), on so many test images."""
+    """The difference of two accuracies that may be chance (two standard errors) on this number of test images."""
     return 2 * sqrt(2 * row.accuracy * (1 - row.accuracy) / tests / max(1, row.networks)) if tests else 0.0
 
 
-def _advice(run: Run, taught: Result, rivals: Sequence[Result]) -> str:
-    """Whether the sequences helped beyond what chance may do on so many test images; and if not, what to try."""
+def _close(taught: Result, rivals: Sequence[Result], tests: int | None) -> list[Result]:
+    """The rivals that are worse by no more than chance."""
+    return [row for row in rivals if taught.accuracy > row.accuracy > taught.accuracy - _margin(taught, tests)]
+
+
+def _sequences(run: Run, taught: Result, rivals: Sequence[Result], best: Result) -> str:
+    """Whether the sequences helped by more than chance; and if not, what to try, unless PS-NOGS+ is better anyway."""
     tests = _tests(run)
-    margin = _margin(taught, tests)
     below = [row for row in rivals if row.accuracy >= taught.accuracy]
-    close = [row for row in rivals if taught.accuracy > row.accuracy > taught.accuracy - margin]
     who = title(taught.method)
     if below:
         said = f"The sequences did not help: {who} is no better than {_listed(below)}."
-    elif close:
-        least = f"{100 * margin:.0f} points or more are needed to tell with {tests:,} test pictures"
-        said = f"It is not clear that the sequences helped: {who} is close to {_listed(close)}; {least}."
+    elif close := _close(taught, rivals, tests):
+        said = f"It is not clear that the sequences helped {who}, which is close to {_listed(close)}."
     else:
         return ""
+    if best.method == _PLUS and best.accuracy - taught.accuracy > _margin(taught, tests):
+        return said
     return f"{said} Try {_remedies(run, tests)}."
 
 
@@ -118,7 +129,7 @@ def _remedies(run: Run, tests: int | None) -> str:
     out = []
     if number < _MANY_SEQUENCES:
         out.append("more sequences (--data.annotated)")
-    out.append("a longer training of the posterior (--posterior.iterations)")
+    out.append("longer training of the posterior (--posterior.iterations)")
     if len(seeds) == 1:
         out.append("several seeds (--seeds 0 1 2)")
     few = bool(tests and tests < _MANY_TESTS)
@@ -127,7 +138,7 @@ def _remedies(run: Run, tests: int | None) -> str:
 
 
 def _races(run: Run, reference: str = "ram") -> list[dict[str, Any]]:
-    """When each supervised network reached RAM's final validation accuracy, where its test score is the better one."""
+    """When each supervised network reached RAM's final validation accuracy, if its test score is better."""
     others = {(n.attribute, n.learned.seed): n for n in run.networks if n.method == reference}
     out = []
     for network in run.networks:

@@ -1,4 +1,4 @@
-"""The design of one glimpse, laid open (figure 7): what was seen, what the rest may be, what looking would tell."""
+"""The design of one glimpse, step by step (figure 7): glimpses, completions, their entropies, and the mean."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["WalkThrough", "boed_figure", "walk_through"]
 
 @dataclass(frozen=True)
 class WalkThrough:
-    """Algorithm 1 for one image after t glimpses: the likeliest completions, and the maps of entropy on each of them.
+    """Algorithm 1 for one image after t glimpses: the most likely completions, and a map of entropy on each.
 
     `epe` is the weighted mean over `completions` completions, of which `samples` are the first few.
     """
@@ -53,7 +53,7 @@ def walk_through(
     evaluations: int = 30_000,
     batch: int = 512,
 ) -> WalkThrough:
-    """Every location on the likeliest completions, as many as `evaluations` of the posterior allow; `overlap` as in
+    """Every location on the most likely completions, as many as `evaluations` of the posterior allow; `overlap` as in
     `DesignConfig`."""
     image = torch.from_numpy(np.array(task.images[task.rows([id])])).to(tools.device)
     where = torch.from_numpy(np.asarray(pixels, dtype=np.int64))[None]

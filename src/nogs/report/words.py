@@ -1,4 +1,4 @@
-"""Words and small numbers of the report's page: what was run, what is absent, bars, names fit for files."""
+"""Texts and small numbers of the report's page: what was run, what is absent, bars, names for files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from nogs.attention.methods import ON_POSTERIOR
 from nogs.data.task import Task
 from nogs.report.contents import Run
-from nogs.report.results import title
+from nogs.report.results import percent_of_pixels, rank, title
 from nogs.report.tables import percent
 from nogs.report.verdict import Verdict
 from nogs.runtime.files import plain
@@ -32,13 +33,13 @@ def about(run: Run, task: Task | None) -> str:
         parts.append(_images(run.inspection["images"], size, labels["kind"], labels["number"]))
     if run.data is not None and "glimpses" in run.recipe:
         grid = run.data.grid
-        share = grid.glimpse**2 / (grid.height * grid.width)
+        share = percent_of_pixels(grid.glimpse**2 / (grid.height * grid.width))
         parts.append(
-            f"{run.recipe['glimpses']} glimpses of {grid.glimpse} px, each {share:.1%} of the image, at "
-            f"{len(grid):,} locations"
+            f"{run.recipe['glimpses']} glimpses of {grid.glimpse} px, each {share} of the image, at {len(grid):,} "
+            "locations"
         )
     if run.networks:
-        methods = ", ".join(dict.fromkeys(network.method for network in run.networks))
+        methods = ", ".join(map(title, sorted({network.method for network in run.networks}, key=rank)))
         number = len(run.networks)
         parts.append(f"{number} network{'' if number == 1 else 's'} ({methods})")
     text = "; ".join(parts)
@@ -50,7 +51,7 @@ def _images(number: int, size: int, kind: str, labels: int) -> str:
 
 
 def absent(run: Run, task: Task | None) -> list[str]:
-    """What this run does not have, so that nobody looks for it."""
+    """Lines about what this run does not have."""
     lines = []
     makers = {
         "posterior": "nogs posterior train",
@@ -58,23 +59,25 @@ def absent(run: Run, task: Task | None) -> list[str]:
         "sequences": "nogs annotate",
         "networks": "nogs train",
     }
-    missing = [name for name, there in run.has.items() if not there]
+    methods = {network.method for network in run.networks}
+    needless = () if not methods or methods - {"ram", *ON_POSTERIOR} else ("bank", "sequences")
+    missing = [name for name, there in run.has.items() if not there and name not in needless]
     if missing:
         named = ", ".join(f"{name} ({makers[name]})" for name in missing)
         lines.append(f"Not in this run: {named}.")
     if task is None:
-        lines.append("The images were not at hand (--data), so there is no gallery and no figure that shows images.")
+        lines.append("The images were not found, so there is no gallery and no figure with images; give --data.")
     annotated = [one for one in run.sequences if "evaluations" in one.done]
     if annotated and not any((one.folder / "maps.safetensors").is_file() for one in annotated):
         lines.append(
-            "Maps of expected posterior entropy were not kept, apart from the first; --design.keep-maps of nogs "
-            "annotate keeps them."
+            "Of the maps of expected posterior entropy only the first was kept; nogs annotate --design.keep-maps keeps "
+            "all."
         )
     return lines
 
 
 def bars(found: Verdict | None) -> list[dict[str, Any]]:
-    """Every way to look as a bar, the one that the verdict leads with marked."""
+    """Every method as a bar, with a mark at the one that the verdict recommends."""
     if found is None:
         return []
     return [
@@ -89,12 +92,12 @@ def bars(found: Verdict | None) -> list[dict[str, Any]]:
 
 
 def flags(text: str) -> Markup:
-    """A sentence whose flags stand out, and are not broken in two."""
+    """A sentence with its flags marked as code, which is not broken between lines."""
     return Markup(re.sub(r"--[a-z][\w.-]*(?: \d+)*", r"<code>\g<0></code>", str(escape(text))))
 
 
 def steps(looks: dict[str, Any]) -> str:
-    """A word for what the gallery's images are of."""
+    """The numbers of pictures and classes in the gallery."""
     labels = {image["label"] for image in looks["images"] if image["label"]}
     return f"{len(looks['images'])} pictures" + (f" of {len(labels)} classes" if len(labels) > 1 else "")
 
@@ -105,7 +108,7 @@ def inert(value: Any) -> str:
 
 
 def slugs(names: Iterable[str]) -> list[str]:
-    """Names fit for files and anchors, all different."""
+    """Names for files and anchors, all different."""
     out: list[str] = []
     for name in names:
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "run"

@@ -1,7 +1,7 @@
-"""The floor that everything stands on: it knows nothing of images or glimpses.
+"""Shared infrastructure, independent of images and glimpses.
 
-Errors, atomic files without pickle, fingerprints, random streams keyed by seed, purpose, id and step, devices and
-precision, progress and metrics, the folder of a stage, and executors (many items over processes or machines).
+It has errors, atomic files without pickle, fingerprints, devices and precision, progress, metrics and stage folders.
+Random streams are keyed by seed, purpose, id and step. Executors run many items in processes or on machines.
 """
 
 from nogs.runtime.lazy import imported
@@ -15,4 +15,4 @@ _HOMES = {
     "versions": "nogs.runtime.device",
 }
 __all__ = [*_HOMES]
-__getattr__ = imported(__name__, _HOMES)  # a command's help stays quick
+__getattr__, __dir__ = imported(__name__, _HOMES)  # lazy, so that --help stays fast

@@ -1,4 +1,4 @@
-"""Run a function of fixed shapes as a CUDA graph, so that launching its hundreds of small kernels costs nothing."""
+"""Run a function of fixed shapes as a CUDA graph, which removes the launch cost of its many small kernels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Result = TypeVar("Result")
 def captured(
     function: Callable[[], Result], device: torch.device, *, changes: Iterable[Tensor] = (), warmup: int = 3
 ) -> Callable[[], Result]:
-    """The function itself on a CPU; on a GPU its captured graph, which returns the same tensors at every call.
+    """On a CPU the function itself; on a GPU its captured graph, which returns the same tensors at every call.
 
-    It is run `warmup` times first; the tensors that it `changes` are then put back.
+    On a GPU the function first runs `warmup` times. The tensors that it `changes` are then restored.
     """
     if device.type != "cuda":
         return function

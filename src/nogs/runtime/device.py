@@ -1,4 +1,4 @@
-"""Where and how precisely to compute, and which versions did it."""
+"""Device and precision of a computation, and the versions that produced a result."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Precision:
     def autocast(self) -> torch.autocast:
         """Context in which matrix products and convolutions run in `dtype`.
 
-        Weights are cast at every use: autocast would else keep a cast until the context ends, though training has
-        changed the weight since, and a captured graph would keep it for good.
+        Weights are cast at every use. With its cache, autocast would keep a cast until the context ends, although
+        training changes the weight. A captured graph would keep the cast forever.
         """
         return torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=self.name == "bfloat16", cache_enabled=False
@@ -39,7 +39,7 @@ class Precision:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """`autocast`, and TensorFloat-32 allowed or not for what stays float32; the settings are restored."""
+        """`autocast`, with TensorFloat-32 on or off for what stays float32; the settings are restored at the end."""
         before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         try:
             torch.set_float32_matmul_precision("highest" if self.name == "float32" else "high")
@@ -52,7 +52,7 @@ class Precision:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device called "cpu", "cuda", "cuda:N" or "mps"; "auto" is the first of cuda, mps, cpu that is there."""
+    """The device called "cpu", "cuda", "cuda:N" or "mps"; "auto" is the first available of cuda, mps and cpu."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, number = name.partition(":")
@@ -70,7 +70,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 @contextmanager
 def one_thread(device: torch.device | str = "cpu") -> Iterator[None]:
-    """On a CPU, compute with one thread: more would round otherwise, and the number of cores or workers would show."""
+    """On a CPU, compute with one thread, so that rounding does not depend on the number of cores or workers."""
     before = torch.get_num_threads()
     try:
         if torch.device(device).type == "cpu":
@@ -93,7 +93,7 @@ def pick_precision(name: str, device: torch.device) -> Precision:
 
 
 def versions(device: torch.device | None = None) -> dict[str, str | None]:
-    """What made a result: versions of nogs, Python, torch and CUDA, and the name of the device."""
+    """Versions of nogs, Python, torch and CUDA and the name of the device, to record with a result."""
     device = device or pick_device("auto")
     on_gpu = device.type == "cuda"
     return {

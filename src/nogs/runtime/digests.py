@@ -1,6 +1,6 @@
-"""Whether a file is as it was written: `done.json` lists a digest of every product, and some files carry a seal.
+"""Detect changed files: `done.json` lists a digest of every product, and some files carry a seal.
 
-Every reader of `files` checks both, so that a flipped bit is refused before anything is computed from it.
+Every reader in `files` checks both, so that a corrupt file is refused before anything is computed from it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["BEGUN", "DONE", "MARKS", "SEAL", "check_product", "file_digest", "pr
 
 MARKS = DONE, BEGUN = "done.json", "stage.json"
 SEAL = "seal"
-"""The field of a JSON object that holds the digest of all others."""
+"""The field of a JSON object that holds the digest of all other fields."""
 
 _PASSING = (*MARKS, "state.safetensors")  # what a stage's folder holds besides products
-_EVENTS = "events.out.tfevents"  # TensorBoard's, which nothing here reads
+_EVENTS = "events.out.tfevents"  # TensorBoard's event files, which the package never reads
 
 
 def file_digest(path: str | Path) -> str:
-    """32 hexadecimal digits over a file's content."""
+    """Digest of a file's content, as 32 hexadecimal digits."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
@@ -34,14 +34,14 @@ def file_digest(path: str | Path) -> str:
 
 
 def product_digests(folder: Path, also: Iterable[str] = ()) -> dict[str, str]:
-    """The digest of every file that lies in a stage's folder, by name, and of those below it that `also` names."""
+    """Digests by name: of every file directly in a stage's folder, and of the files in subfolders named in `also`."""
     own = sorted(path.name for path in folder.iterdir() if path.is_file())
     names = [name for name in own if name not in _PASSING and not name.startswith((".", _EVENTS))]
     return {name: file_digest(folder / name) for name in (*names, *also)}
 
 
 def check_product(path: str | Path) -> None:
-    """Refuse a product that has changed since its stage was done; a file that no `done.json` lists is let through."""
+    """Refuse a product that has changed since its stage finished; a file that no `done.json` lists is accepted."""
     path = Path(path)
     if path.name in MARKS:
         return
@@ -60,12 +60,12 @@ def check_product(path: str | Path) -> None:
 
 
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an object of plain values, and their digest."""
+    """The fields of an object of plain values, with their digest added."""
     return {**value, SEAL: _digest(value)}
 
 
 def unsealed(value: Any, path: Path, *, required: bool = False) -> Any:
-    """The value without its seal, which must fit; a value that has none is let through unless one is `required`."""
+    """The value without its seal, which must match. A value without a seal is accepted unless one is `required`."""
     if not isinstance(value, dict) or SEAL not in value:
         if required:
             raise InputError(f"{path} has no field {SEAL!r}; {_remedy(path)}")

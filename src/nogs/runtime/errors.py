@@ -1,4 +1,4 @@
-"""The one exception for mistakes in what a user gave us: the command line turns it into a sentence and exit code 2."""
+"""The exception for invalid user input; the command line prints its sentence and exits with code 2."""
 
 
 class InputError(ValueError):

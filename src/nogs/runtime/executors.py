@@ -1,4 +1,4 @@
-"""Many independent items at once: the protocol, and its form for the processes of one machine."""
+"""Process many independent items in parallel: the protocol, and an implementation with local processes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from typing import Any, Protocol, TypeVar
 
 from nogs.runtime.errors import InputError
 
-__all__ = ["Executor", "LocalExecutor"]
+__all__ = ["Executor", "LocalExecutor", "call"]
 
 R = TypeVar("R")
 
 
 class Executor(Protocol):
-    """Applies a function to items somewhere."""
+    """Applies a function to items, in processes or on machines of its choice."""
 
     def map(self, function: Callable[..., R], items: Iterable[Any], *, shared: Any = None) -> Iterator[tuple[int, R]]:
         """Results as they finish, each with its item's index, of `function(item)` or `function(item, shared)`.
 
-        `shared` travels to each worker once.
+        `shared` is sent to each worker once.
         """
 
 
 class LocalExecutor:
-    """Processes of this machine; with one worker, items run here one after the other.
+    """Runs items in processes of this machine; with one worker, in the current process one after the other.
 
     Processes are spawned, not forked: a fork copies threads' locks and breaks CUDA. So the function must be importable,
-    and a script must call it below `if __name__ == "__main__"`.
+    and a script must call `map` below `if __name__ == "__main__"`.
     """
 
     def __init__(self, workers: int = 1) -> None:
@@ -48,7 +48,7 @@ class LocalExecutor:
     def _inline(self, function: Callable[..., R], items: Iterable[Any], shared: Any) -> Iterator[tuple[int, R]]:
         for index, item in enumerate(items):
             try:
-                result = _call(function, item, shared)
+                result = call(function, item, shared)
             except Exception as error:
                 error.add_note(_note(index, item))
                 raise
@@ -62,9 +62,9 @@ class LocalExecutor:
         running: dict[Future[R], tuple[int, Any]] = {}
         try:
             while True:
-                # a few items wait in line for each worker, so that none idles and millions don't queue up
+                # a short queue for each worker: none idles, and millions of items are not queued at once
                 for index, item in islice(numbered, 4 * self.workers - len(running)):
-                    with _interruptions_held():
+                    with _interrupts_blocked():
                         running[pool.submit(_work, item)] = index, item
                 if not running:
                     return
@@ -75,11 +75,11 @@ class LocalExecutor:
             for future in [future for future in running if future.done() and not _failed(future)]:
                 yield running.pop(future)[0], future.result()
             raise InputError(
-                f"A worker process was killed (out of memory?) with {len(running)} items in work or in line; what was "
-                f"finished before is kept: run again with fewer than {self.workers} workers."
+                f"A worker process was killed (out of memory?) with {len(running)} items unfinished; finished items "
+                f"are kept: run again with fewer than {self.workers} workers."
             ) from error
         except BaseException:
-            # nobody waits for the items in work, which may take minutes; what is finished was handed over before
+            # don't wait for running items, which may take minutes; finished items were already returned
             for process in list((pool._processes or {}).values()):
                 process.kill()
             raise
@@ -88,8 +88,8 @@ class LocalExecutor:
 
 
 @contextmanager
-def _interruptions_held() -> Iterator[None]:
-    """Keep Ctrl-C until the block ends. A process that starts within never sees it, not even while it imports."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Delay Ctrl-C until the block ends. A process started in the block never receives it, even during its imports."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -100,7 +100,8 @@ def _interruptions_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _call(function: Callable[..., R], item: Any, shared: Any) -> R:
+def call(function: Callable[..., R], item: Any, shared: Any) -> R:
+    """The function of an item, with the shared value if there is one."""
     return function(item) if shared is None else function(item, shared)
 
 
@@ -120,11 +121,11 @@ def _note(index: int, item: Any) -> str:
     return f"while working on item {index}: {text if len(text) <= 200 else text[:197] + '...'}"
 
 
-_job: tuple[Callable[..., Any], Any] = (repr, None)  # a worker's function and what its items share
+_job: tuple[Callable[..., Any], Any] = (repr, None)  # a worker's function and shared value
 
 
 def _start(function: Callable[..., Any], shared: Any, workers: int) -> None:
-    """Set up a worker: its share of the cores, no traceback of its own on Ctrl-C, and an end with its parent's."""
+    """Set up a worker: its share of the cores, no traceback on Ctrl-C, and exit when its parent exits."""
     global _job
     _job = function, shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -143,4 +144,4 @@ def _end_with_parent() -> None:
 
 
 def _work(item: Any) -> Any:
-    return _call(_job[0], item, _job[1])
+    return call(_job[0], item, _job[1])

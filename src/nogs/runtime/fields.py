@@ -17,5 +17,5 @@ def dotted(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Names of the fields that have another value in one than in the other, or none."""
+    """Names of the fields whose values differ, or that only one of the two has."""
     return [name for name in {**before, **now} if before.get(name) != now.get(name)]

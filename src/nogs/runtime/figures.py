@@ -1,4 +1,4 @@
-"""Figures whose text is plain: names of classes and files are drawn as they are, and nothing is taken for TeX."""
+"""Figures with plain text: names of classes and files are drawn as they are, never as TeX."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Figure"]
 
 
 class Figure(matplotlib_figure.Figure):
-    """matplotlib's figure, without its mathematics between dollar signs; every figure of the package is one."""
+    """matplotlib's figure without TeX between dollar signs; the package uses it for every figure."""
 
     def draw(self, renderer: Any) -> None:
-        """Draw with all text plain: what there is now, and the labels of ticks that are made while drawing."""
+        """Draw with all text plain, including the tick labels that are made while drawing."""
         for text in self.findobj(Text):
             assert isinstance(text, Text)
             text.set_parse_math(False)

@@ -1,6 +1,6 @@
-"""Files that are whole or absent: every write goes to a temporary neighbour, is synced, and then takes the name.
+"""Atomic files: every write goes to a temporary file beside the target, is synced, and is then renamed.
 
-Every reader refuses what is not as it was written, by the digests of `done.json` and by a file's own seal.
+Every reader refuses a changed file, by the digests of `done.json` and by the file's own seal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nogs.runtime.digests import MARKS, check_product, sealed, unsealed
 from nogs.runtime.errors import InputError
 from nogs.runtime.reading import check_regular, json_of, text_of, unreadable
 
-if TYPE_CHECKING:  # a command's help should not wait for torch
+if TYPE_CHECKING:  # --help should not wait for numpy
     import numpy as np
 
 __all__ = [
@@ -43,10 +43,10 @@ _MOST_YAML = 2**20
 
 @contextmanager
 def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
-    """A temporary path beside `path`, with the same suffix; it becomes `path` when the block ends well.
+    """A temporary path beside `path`, with the same suffix; it is renamed to `path` when the block succeeds.
 
-    If the block raises, or the disk refuses, what was at `path` before stays as it was. Without `durable` nothing waits
-    for the disk: for many small files that can be made again.
+    If the block or the disk fails, an existing file at `path` is unchanged. Without `durable` nothing waits for the
+    disk, which suits many small files that can be made again.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
@@ -76,7 +76,7 @@ def write_bytes(path: str | Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def write_text(path: str | Path, text: str, *, durable: bool = True) -> None:
-    """Write `text` as UTF-8 with its newlines as they are."""
+    """Write `text` as UTF-8 with its newlines unchanged."""
     write_bytes(path, text.encode(), durable=durable)
 
 
@@ -97,7 +97,7 @@ def write_sealed(path: str | Path, obj: Mapping[str, Any]) -> None:
 
 
 def read_json(path: str | Path) -> Any:
-    """The value of a JSON file; a seal in it must fit, and is left out. The marks of a stage always have one."""
+    """The value of a JSON file without its seal, which must match. The marks of a stage must have a seal."""
     check_product(path)
     return unsealed(json_of(path), Path(path), required=Path(path).name in MARKS)
 
@@ -130,7 +130,7 @@ def read_yaml(path: str | Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise InputError(f"{path} is not valid YAML ({where}{problem}); mend it.") from error
+        raise InputError(f"{path} is not valid YAML ({where}{problem}); correct it.") from error
 
 
 def save_array(path: str | Path, array: np.ndarray) -> None:
@@ -154,14 +154,14 @@ def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
 
     try:
         check_regular(path)
-        if not mmap:  # what is mapped is too large to be read for this; whoever maps it checks what it reads
+        if not mmap:  # a mapped file is too large to digest here; the caller checks what it reads
             check_product(path)
         array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
     except InputError:
         raise
     except OSError as error:
         raise InputError(unreadable(path, error)) from error
-    except (ValueError, EOFError, TokenError) as error:  # the last is a damaged header's
+    except (ValueError, EOFError, TokenError) as error:  # TokenError: a damaged header
         raise InputError(f"{path} is not a whole .npy file of numbers; delete it and make it again.") from error
     if not isinstance(array, np.ndarray):
         array.close()
@@ -170,7 +170,7 @@ def load_array(path: str | Path, mmap: bool = False) -> np.ndarray:
 
 
 def plain(value: Any) -> Any:
-    """For `json.dumps(default=...)`: paths as strings, arrays and numbers of numpy and torch as Python's."""
+    """For `json.dumps(default=...)`: paths as strings, arrays and numbers of numpy and torch as Python values."""
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "tolist"):

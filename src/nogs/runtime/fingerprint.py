@@ -1,4 +1,4 @@
-"""Short names for configurations and inputs: the same fingerprint means that a stage need not be done again."""
+"""Fingerprints of configurations and inputs: a stage with an unchanged fingerprint is not done again."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["file_digest", "files_fingerprint", "fingerprint"]
 
 
 def fingerprint(*parts: Any) -> str:
-    """16 hexadecimal digits over the parts' types and values.
+    """Hash of the parts' types and values, as 16 hexadecimal digits.
 
-    Plain values, paths, mappings (in any order), sequences, sets, arrays and tensors (by type, shape and content),
-    pydantic models (as their JSON form) and dataclasses (as a mapping of their fields).
+    Parts may be plain values, paths, mappings (in any order), sequences, sets, arrays and tensors (by type, shape and
+    content). Pydantic models count as their JSON form, dataclasses as a mapping of their fields.
     """
     return hashlib.blake2b(_digest(parts), digest_size=8).hexdigest()
 
 
 def files_fingerprint(paths: Iterable[str | Path]) -> str:
-    """Fingerprint of files by name, size and time of change, in any order, without reading them."""
+    """Fingerprint of files by name, size and modification time, in any order, without reading them."""
     return fingerprint(sorted(_stat(Path(path)) for path in paths))
 
 
@@ -51,7 +51,7 @@ def _digest(value: Any) -> bytes:
 
 
 def _encode(value: Any) -> tuple[str, Iterable[Any]]:
-    torch = sys.modules.get("torch")  # a tensor can't come without it
+    torch = sys.modules.get("torch")  # no tensor exists before torch is imported
     match value:
         case None:
             return "none", ()

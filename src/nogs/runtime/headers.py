@@ -1,7 +1,7 @@
-"""What a file of weights says about itself, checked before a network is built from it: by a model, bounds and shapes.
+"""Headers of weight files, validated before a network is built: by a schema, bounds and shapes.
 
-A file may come from a stranger. Sizes in its header cost nothing to write and gigabytes to believe, so a network is
-first built without memory, on torch's meta device, and its tensors are compared with those of the file.
+A file may be untrusted, and false sizes in its header could exhaust the memory. So the network is first built without
+memory, on torch's meta device, and its tensors are compared with the file's.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["Glimpses", "Header", "Name", "Size", "check_bounds", "check_shapes", "described"]
 
 LARGEST = 1 << 20
-"""No size in a header is larger: widths, labels, locations, images."""
-_DEEP = ("layers", "depth")  # endings of fields that count modules, which take time to build even without memory
+"""The largest size that a header may hold: widths, labels, locations, images."""
+_DEEP = ("layers", "depth")  # suffixes of fields that count modules, which take time to build even without memory
 
-_FEW = 64  # modules that any file may describe: some of its network's tensors may lie in another one
+_FEW = 64  # layers that are always allowed: some of the network's tensors may lie in another file
 
 Name = Annotated[str, Field(max_length=10_000)]
 Size = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -32,14 +32,14 @@ Glimpses = Annotated[int, Field(ge=1, le=1_000)]
 
 
 class Header(BaseModel):
-    """Fields of a header: no others, and of exactly these types."""
+    """A header: unknown fields and values of other types are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 @contextmanager
 def described(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever a wrong header makes fail in the block into one sentence about its file."""
+    """Turn any error that an invalid header causes in the block into one sentence about its file."""
     try:
         yield
     except ValidationError as error:
@@ -51,12 +51,12 @@ def described(path: Path, what: str) -> Iterator[None]:
         AttributeError,
         LookupError,
         MemoryError,
-        RuntimeError,  # and with it RecursionError
+        RuntimeError,  # includes RecursionError
         TypeError,
-        ValueError,  # and with it InputError
+        ValueError,  # includes InputError
     ) as error:
         if isinstance(error, InputError) and str(path) in str(error):
-            raise  # it says so itself
+            raise  # it already names the file
         reason = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
     else:
         return
@@ -64,7 +64,7 @@ def described(path: Path, what: str) -> Iterator[None]:
 
 
 def check_bounds(value: Any, *, tensors: int) -> None:
-    """Refuse a header with a size that no network has: any number above `LARGEST`, or more layers than tensors."""
+    """Refuse a header with an implausible size: a number above `LARGEST`, or more layers than tensors."""
     for name, item in value.items() if isinstance(value, Mapping) else ():
         if isinstance(item, Mapping):
             check_bounds(item, tensors=tensors)
@@ -82,9 +82,9 @@ def check_shapes(
     leading: int = 0,
     name: str = "",
 ) -> None:
-    """Refuse a file whose tensors are not those of the network that it describes, which is built without memory.
+    """Refuse a file whose tensors don't match the network that it describes, which is built without memory.
 
-    The network's tensors have `leading` axes that the file's have not; `name` is what the file's names begin with.
+    The network's tensors have `leading` more axes than the file's; `name` is the prefix of the file's names.
     """
     import torch
 

@@ -1,7 +1,8 @@
-"""Public names that are imported on first use, so that importing a package stays instant."""
+"""Public names that are imported on first use, so that importing a package is fast."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 __all__ = ["imported"]
 
 
-def imported(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`, for names that each have a module as their home."""
+def imported(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`, given the module of each public name."""
 
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)
 
-    return find
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return find, names

@@ -1,6 +1,6 @@
-"""One process at a time in a folder: a second one is refused instead of writing into the same files.
+"""File locks: one process at a time works in a folder, and a second one is refused.
 
-And temporary files that are known to be in use for as long as their process lives.
+Temporary files are locked while their process lives, so that abandoned ones can be removed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ except ImportError:  # Windows has no such locks
 
 __all__ = ["held", "only_one", "remove_abandoned"]
 
-_STALE = 86_400  # seconds after which a file counts as left behind where there are no locks
+_STALE = 86_400  # seconds after which a file counts as abandoned, on systems without locks
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold `folder` until the block ends or the process does, however it does; refuse if another process holds it."""
+    """Lock `folder` until the block or the process ends; refuse if another process holds the lock."""
     if fcntl is None:
         yield
         return
@@ -45,7 +45,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Make an empty file that `remove_abandoned` leaves alone until the block ends or the process does."""
+    """Make an empty file that `remove_abandoned` keeps until the block or the process ends."""
     if fcntl is None:
         path.touch()
         yield
@@ -56,13 +56,13 @@ def held(path: Path) -> Iterator[None]:
         with suppress(FileNotFoundError):
             if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 break
-        file.close()  # taken for abandoned between the two calls; made again
+        file.close()  # removed as abandoned between the two calls: make it again
     with file:
         yield
 
 
 def remove_abandoned(folder: Path, pattern: str) -> None:
-    """Remove files that killed processes left: those that nobody holds, however long ago they were written."""
+    """Remove files that killed processes left: those that no process holds, whatever their age."""
     for path in folder.glob(pattern):
         with suppress(OSError), path.open("rb") as file:
             if fcntl is not None:

@@ -1,4 +1,4 @@
-"""Memory: how much the machine has, and an allocator that keeps it, so that a loop does not pay for fresh pages."""
+"""The size of the machine's memory, and an allocator setting that reuses freed memory in loops."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of mallopt(3)
 
 
 def keep_freed_memory(*, block: int = 1 << 28) -> bool:
-    """Serve blocks up to `block` bytes from the heap and don't hand them back; True where the allocator is glibc.
+    """Serve blocks up to `block` bytes from the heap and keep them when freed; True if the allocator is glibc.
 
-    By default glibc maps each block above 128 KiB anew, and the kernel clears its pages each time: on tensors of a
+    By default glibc maps each block above 128 KiB anew, and the kernel clears its pages each time. On tensors of a
     megabyte this costs more than the arithmetic.
     """
     if not sys.platform.startswith("linux"):
@@ -25,7 +25,7 @@ def keep_freed_memory(*, block: int = 1 << 28) -> bool:
 
 
 def physical_memory() -> int | None:
-    """Bytes of the machine's memory; None where the system does not say."""
+    """Bytes of the machine's memory; None if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Numbers of a run by step: JSON lines for scripts, and the same scalars for TensorBoard."""
+"""Metrics of a run by step: JSON lines for scripts, and the same scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NAME = "metrics.jsonl"
 class Metrics:
     """Appends to `folder`/metrics.jsonl, and to event files beside it unless `tensorboard` is off.
 
-    What is there already stays, apart from a torn last line; with `resume_after` = s, lines of steps after s go too,
-    since the run will make them again (-1: all of them). Those that stay must have the `digest` that they had when the
-    state was saved that the run goes on from.
+    Existing lines are kept, except for an incomplete last line. With `resume_after` = s, lines of steps after s are
+    removed too, since the run will write them again (-1: all lines). The kept lines must match `digest`, their digest
+    when the training state was saved.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Metrics:
 
     @property
     def digest(self) -> str:
-        """Of all lines so far."""
+        """Digest of all lines so far."""
         return self._digest.hexdigest()
 
     def log(self, step: int, **values: Any) -> None:
-        """One line: the step and its values (numbers, strings, lists); what is not finite is written as null."""
+        """Write one line: the step and its values (numbers, strings, lists); non-finite numbers become null."""
         line = {"step": step, **json.loads(json.dumps(values, default=plain), parse_constant=lambda _: None)}
         text = _line(line)
         try:
@@ -83,24 +83,24 @@ class Metrics:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of `folder`/metrics.jsonl in order; a last line that a crash tore is left out."""
+    """The lines of `folder`/metrics.jsonl in order; an incomplete last line is left out."""
     path = Path(folder) / _NAME
     lines = read_text(path).split("\n")
     values: list[dict[str, Any]] = []
-    for number, line in enumerate(lines[:-1], start=1):  # after the last newline: nothing, or a torn line
+    for number, line in enumerate(lines[:-1], start=1):  # after the last newline: nothing, or an incomplete line
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", None) or type(error).__name__
-            raise InputError(f"Line {number} of {path} is not JSON ({reason}); mend or delete it.") from error
+            raise InputError(f"Line {number} of {path} is not JSON ({reason}); correct or delete it.") from error
         if not isinstance(value, dict) or type(value.get("step")) is not int:
-            raise InputError(f'Line {number} of {path} has no whole number "step"; mend or delete it.')
+            raise InputError(f'Line {number} of {path} has no whole number "step"; correct or delete it.')
         values.append(value)
     return values
 
 
 class _Events:
-    """TensorBoard's event file, written with its own writer: torch's brings a slow import and nothing that we need."""
+    """TensorBoard's event file, written with TensorBoard's own writer, since torch's is slow to import."""
 
     def __init__(self, folder: Path, *, purge: int | None) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
@@ -108,7 +108,7 @@ class _Events:
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._writer = EventFileWriter(str(folder))
-        if purge is not None:  # tells TensorBoard to forget the later steps of earlier files
+        if purge is not None:  # makes TensorBoard discard the later steps of earlier files
             session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.add_event(self._event(wall_time=time.time(), step=purge, session_log=session))
 

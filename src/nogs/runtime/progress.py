@@ -1,4 +1,4 @@
-"""How far a long job is: a bar with rate and time left on a terminal, plain lines elsewhere; silent for 5 s at most."""
+"""Progress of long jobs: a bar with rate and time left on a terminal, plain lines at least every 5 s elsewhere."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from nogs.runtime.terminal import guarded, harmless, unguarded
 __all__ = ["Tracker", "say", "silence", "tell", "track", "working"]
 
 _EVERY = 4.0  # seconds between two plain lines
-_silent = False  # whether nothing but results and errors is wanted
+_silent = False  # whether only results and errors are shown
 _live: list[Any] = []  # the rich bar now on the screen, if any: nested jobs and `say` share it
-_jobs: list[_Job] = []  # what is being done, the innermost last
-_said = 0.0  # when the last line was written
+_jobs: list[_Job] = []  # running jobs, the innermost last
+_last_output = 0.0  # when the last line was written
 
 
 class Tracker(Protocol):
     """What `track` yields."""
 
     def advance(self, n: int = 1, **fields: Any) -> None:
-        """`n` more are done; `fields` (a loss, an accuracy) are shown beside."""
+        """Count `n` more units as done; show `fields` (a loss, an accuracy) beside the count."""
 
 
 @contextmanager
@@ -46,15 +46,15 @@ def track(title: str, *, total: int | None, unit: str = "it", start: int = 0) ->
 
 @contextmanager
 def working(title: str) -> Iterator[None]:
-    """Work that can't be counted: a line says what is done, and since when, wherever nothing else was said for long."""
+    """Show a job without countable units: a line with title and elapsed time whenever nothing else was printed."""
     with _watched(_Working(title)):
         yield
 
 
 def say(text: str) -> None:
-    """One line to the user, above a bar if there is one."""
-    global _said
-    _said = time.monotonic()
+    """Print one line to standard error, above the progress bar if there is one."""
+    global _last_output
+    _last_output = time.monotonic()
     if _silent:
         return
     text = harmless(text)
@@ -65,32 +65,32 @@ def say(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """One line of a run's story, which goes to the other stream than progress."""
-    global _said
-    _said = time.monotonic()
+    """Print one line about a run to standard output; progress goes to standard error."""
+    global _last_output
+    _last_output = time.monotonic()
     if not _silent:
         print(text, flush=True)
 
 
 def silence(on: bool) -> None:
-    """Show neither progress nor lines from now on, or show them again."""
+    """Hide progress and lines from now on, or show them again."""
     global _silent
     _silent = on
 
 
 class _Job(Protocol):
-    """What is being done, and can say so."""
+    """A running job that can report its progress."""
 
     def beat(self) -> None:
-        """Write a line: nothing was said for a while."""
+        """Print a line, since nothing was printed for a while."""
 
 
 @contextmanager
 def _watched(job: _Job) -> Iterator[None]:
-    """While it lasts, `job` says how far it is whenever nothing was said for `_EVERY` seconds."""
-    global _said
+    """Within the block, `job` reports its progress whenever nothing was printed for `_EVERY` seconds."""
+    global _last_output
     if not _jobs:
-        _said = time.monotonic()
+        _last_output = time.monotonic()
         threading.Thread(target=_watch, args=(over := threading.Event(),), daemon=True).start()
     else:
         over = None
@@ -105,13 +105,13 @@ def _watched(job: _Job) -> Iterator[None]:
 
 def _watch(over: threading.Event) -> None:
     while not over.wait(0.25):
-        if not _live and time.monotonic() - _said >= _EVERY:  # a bar on the screen moves by itself
+        if not _live and time.monotonic() - _last_output >= _EVERY:  # a bar on the screen updates itself
             for job in _jobs[-1:]:
                 job.beat()
 
 
 class _Working:
-    """Work that can't be counted."""
+    """A job without countable units."""
 
     def __init__(self, title: str) -> None:
         self.title, self.began = title, time.monotonic()

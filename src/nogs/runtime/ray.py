@@ -1,6 +1,6 @@
-"""The executor of many machines: items as tasks of a Ray cluster, on nodes that may come and go.
+"""The executor for many machines: items run as tasks of a Ray cluster, whose nodes may join and leave.
 
-It needs the extra `ray` (pip install "nogs[ray]") on every node, and a cluster that runs: `ray start --head` on one
+It needs the extra `ray` (pip install "nogs[ray]") on every node and a running cluster: `ray start --head` on one
 machine, `ray start --address HEAD:6379` on the others.
 """
 
@@ -16,18 +16,20 @@ from typing import Any, Generic, TypeVar
 
 from nogs.runtime import progress
 from nogs.runtime.errors import InputError
+from nogs.runtime.executors import call
+from nogs.runtime.reading import reason
 
 __all__ = ["RayExecutor", "Stored"]
 
 R = TypeVar("R")
 
-_TRIES = 10  # of one item whose node or process was lost: more than nodes are lost by chance
-_PATIENCE = 10.0  # seconds until it looks again how many places the cluster has
+_TRIES = 10  # retries of an item whose node or process was lost
+_PATIENCE = 10.0  # seconds between two checks of how many tasks the cluster has room for
 
 
 @dataclass(frozen=True)
 class Stored(Generic[R]):
-    """A value in the cluster's object store; called anywhere on the cluster, it is the value, arrays without a copy."""
+    """A value in the cluster's object store; a call on any node returns it, without copying arrays."""
 
     reference: Any
 
@@ -40,15 +42,15 @@ class Stored(Generic[R]):
 
 
 class RayExecutor:
-    """Tasks of an existing cluster. What all items share goes once into its object store.
+    """Runs items as tasks of an existing cluster, whose object store holds the shared value once.
 
-    A task whose node or process is lost is done again elsewhere by Ray; its result comes once. `gpus` is what one task
-    takes of a node's GPUs, `cpus` of its cores.
+    Ray repeats a task whose node or process is lost; its result is returned once. One task takes `gpus` of a node's
+    GPUs and `cpus` of its cores.
     """
 
     def __init__(self, *, address: str = "auto", cpus: float = 1, gpus: float = 0) -> None:
         self.address, self.cpus, self.gpus = address, cpus, gpus
-        self._ours = False  # whether the connection was made here, to be closed here
+        self._ours = False  # whether this executor made the connection and must close it
 
     def map(self, function: Callable[..., R], items: Iterable[Any], *, shared: Any = None) -> Iterator[tuple[int, R]]:
         """Results as they finish, each with its item's index; see `Executor`."""
@@ -58,9 +60,9 @@ class RayExecutor:
         numbered = iter(enumerate(items))
         running: dict[Any, tuple[int, str]] = {}
         waiting = False
-        # tasks that nobody waits for after an error are left to end: Ray 2.60 may crash when one is cancelled just then
+        # after an error, running tasks are left to finish: Ray 2.60 may crash when one is cancelled at that moment
         while True:
-            # two items for each place of the cluster as it is now, so that none idles and the rest stays here
+            # twice as many items as the cluster now has room for: no node idles, and the rest stays here
             places = self.places()
             for index, item in islice(numbered, max(0, 2 * max(1, places) - len(running))):
                 running[remote.remote(item, common)] = index, repr(item)[:200]
@@ -75,21 +77,21 @@ class RayExecutor:
                 yield running.pop(reference)[0], result
 
     def share(self, value: R) -> Stored[R]:
-        """Put a value into the object store, for as long as the result or a copy of it is somewhere in use."""
+        """Put a value into the object store, where it stays while the result or a copy of it is in use."""
         return Stored(self.connect().put(value))
 
     def room(self) -> int:
-        """Bytes that fit the object store of every node that works: a share of the smallest one is left to results."""
+        """Bytes that fit the object store of every node in use; a share of the smallest store is left for results."""
         stores = [node["Resources"].get("object_store_memory", 0) for node in self._nodes() if self._fit(node)]
         return int(0.7 * min(stores, default=0))
 
     def places(self) -> int:
-        """How many tasks the cluster has room for, as it is now."""
+        """How many tasks the cluster has room for at present."""
         return sum(self._fit(node) for node in self._nodes())
 
     @property
     def wanted(self) -> str:
-        """What one task takes, in words."""
+        """The resources that one task takes, in words."""
         return f"{self.gpus:g} GPU" if self.gpus else f"{self.cpus:g} core"
 
     def has_gpus(self) -> bool:
@@ -105,18 +107,18 @@ class RayExecutor:
             raise InputError('The executor ray needs Ray; install it with pip install "nogs[ray]".') from None
         if not ray.is_initialized():
             try:
-                _knock(self.address)
+                _check_reachable(self.address)
                 ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError, OSError) as error:
                 raise InputError(
-                    f"There is no Ray cluster at {self.address!r} ({_first_line(error)}); start one with "
+                    f"There is no Ray cluster at {self.address!r} ({reason(error)}); start one with "
                     "ray start --head, or correct --address."
                 ) from error
             self._ours = True
         return ray
 
     def close(self) -> None:
-        """Leave the cluster, if this executor had joined it; what was shared is gone then."""
+        """Disconnect from the cluster if this executor connected to it; shared values are then lost."""
         if self._ours:
             import ray
 
@@ -133,20 +135,20 @@ class RayExecutor:
         except ray.exceptions.RayError as error:
             raise InputError(
                 f"The Ray cluster lost the workers of item {index} ({item}) {_TRIES + 1} times "
-                f"({_first_line(error)}); what was finished before is kept: run again with more memory for each worker."
+                f"({reason(error)}); finished items are kept: run again with more memory for each worker."
             ) from error
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self.connect().nodes() if node["Alive"]]
 
     def _fit(self, node: dict[str, Any]) -> int:
-        """Tasks for which a node has the resources."""
+        """How many tasks a node has the resources for."""
         wanted = [("CPU", self.cpus), ("GPU", self.gpus)]
         return int(min((node["Resources"].get(name, 0) / each for name, each in wanted if each), default=1))
 
 
-def _knock(address: str) -> None:
-    """Raise if nobody listens there: Ray itself would try again for minutes, and then end the process."""
+def _check_reachable(address: str) -> None:
+    """Raise if nothing listens at the address: Ray itself would retry for minutes and then end the process."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -155,10 +157,5 @@ def _knock(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".:")
-
-
 def _work(item: Any, common: tuple[Callable[..., Any], Any]) -> Any:
-    function, shared = common
-    return function(item) if shared is None else function(item, shared)
+    return call(common[0], item, common[1])

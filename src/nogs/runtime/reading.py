@@ -1,4 +1,4 @@
-"""Files of anyone's making are read as regular files of a bounded size: a pipe or a device may never end."""
+"""Read untrusted files, only if they are regular and of bounded size: a pipe or a device may never end."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nogs.runtime.errors import InputError
 __all__ = ["check_regular", "json_of", "read_regular", "reason", "size", "text_of", "unreadable"]
 
 _MOST_TEXT = 2**30
-"""Bytes of a text file; a larger one is not read."""
+"""Size of the largest text file that is read, in bytes."""
 
 
 def read_regular(path: str | Path, *, most: int) -> bytes:
     """The content of a regular file of at most `most` bytes; OSError for a larger one, a pipe, a device, a folder."""
-    check_regular(path)  # before it is opened: opening alone may wait, or move a device
+    check_regular(path)  # before opening, which alone may block or act on a device
     with open(os.open(path, os.O_RDONLY | _NO_WAIT), "rb") as file:
         about = os.fstat(file.fileno())
         _check(about, path)
@@ -51,17 +51,15 @@ def json_of(path: str | Path) -> Any:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InputError(
-            f"{path} is not valid JSON ({where}: {error.msg}); mend it, or delete it and make it again."
+            f"{path} is not valid JSON ({where}: {error.msg}); correct it, or delete it and make it again."
         ) from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets
-        raise InputError(
-            f"{path} is not JSON that can be read ({reason(error)}); delete it and make it again."
-        ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or brackets nested too deeply
+        raise InputError(f"{path} can't be read as JSON ({reason(error)}); delete it and make it again.") from error
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error, for a place inside a sentence."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+    """The first line of an error, to be quoted inside a sentence."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")[:200]
 
 
 def unreadable(path: str | Path, error: OSError) -> str:
@@ -72,7 +70,7 @@ def unreadable(path: str | Path, error: OSError) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes as messages name it."""
+    """A number of bytes, as text for messages."""
     return f"{count >> 20:,} MiB" if count >= 2**20 else f"{count:,} bytes"
 
 

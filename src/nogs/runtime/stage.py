@@ -1,4 +1,4 @@
-"""A stage's folder: done with this recipe, begun, or the product of another recipe; and one line that says which."""
+"""A stage's folder: finished with this recipe, begun, or made with another recipe; one line says which."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["Stage"]
 class Stage:
     """The folder of one stage, whose product is fixed by `fingerprint` (its part of the recipe, and its inputs).
 
-    `begin` leaves `stage.json`, `finish` leaves `done.json`: the product counts only with the latter. Where `fields`
-    are given, by their dotted names, the first that differs is named to whoever brings another recipe.
+    `begin` writes `stage.json`; `finish` writes `done.json`, without which the product does not count. Given `fields`
+    by their dotted names, the error about another recipe names the first field that differs.
     """
 
     def __init__(self, folder: Path, *, name: str, fingerprint: str, fields: Mapping[str, Any] | None = None) -> None:
@@ -40,7 +40,7 @@ class Stage:
         return not self.done and self._found(BEGUN) == self.fingerprint
 
     def why(self) -> str | None:
-        """One line why the stage is done now; None if it need not be."""
+        """One line that says why the stage has to run; None if it is done."""
         if self.done:
             return None
         if self.begun:
@@ -58,7 +58,7 @@ class Stage:
             )
 
     def begin(self) -> None:
-        """Mark the folder as this recipe's, before the first product; another recipe's mark of completion goes."""
+        """Mark the folder as this recipe's before the first product, and remove an old mark of completion."""
         self._began = time.monotonic()
         if self._found(DONE) is not None:
             (self.folder / DONE).unlink()
@@ -68,9 +68,9 @@ class Stage:
     def finish(self, *, also: Iterable[str] = (), **extra: Any) -> None:
         """Mark the product as complete: fingerprint, versions, seconds since `begin`, time, `extra`, and digests.
 
-        These are of every file in the folder, and of those below it that `also` names; whoever reads one checks it.
+        The digests cover every file in the folder and the files in subfolders named in `also`; readers check them.
         """
-        from nogs.runtime.device import versions  # brings torch, which `done` does not need
+        from nogs.runtime.device import versions  # imports torch, which `done` does not need
 
         self.folder.mkdir(parents=True, exist_ok=True)
         write_sealed(
@@ -92,7 +92,7 @@ class Stage:
         return next((mark for mark in found if mark not in (None, self.fingerprint)), None)
 
     def _differing(self) -> str | None:
-        """The first field that differs from those that were begun with, and both values; None if none is known."""
+        """The first field that differs from its value at `begin`, with both values; None if none is known."""
         path = self.folder / BEGUN
         found = read_json(path) if path.exists() else None
         before = found.get("fields") if isinstance(found, dict) else None

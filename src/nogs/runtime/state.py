@@ -1,4 +1,4 @@
-"""The state of a training to go on from: the tensors that training changes, and its counters, in one file."""
+"""Resumable training state: the tensors that training changes and its counters, in one file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def save_state(path: Path, tensors: Mapping[str, Tensor], *, mark: str, counters
 
 
 def state_of(path: Path) -> str:
-    """The mark of the training that a state is of."""
-    return str(_said(path, tensor_header(path)[0])["fingerprint"])
+    """The mark of the training that a state belongs to."""
+    return str(_checked(path, tensor_header(path)[0])["fingerprint"])
 
 
 def begun(path: Path, *, mark: str) -> bool:
-    """Whether there is a state of the training that `mark` names; one of another is left alone, and a line says so."""
+    """Whether `path` holds a state of the training `mark`; another training's state is ignored with a message."""
     if not path.exists():
         return False
     if state_of(path) != mark:
@@ -52,7 +52,7 @@ def read_state(path: Path, model: type[Counters]) -> tuple[Counters, dict[str, T
 
 
 def restore(path: Path, into: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, name: str = "") -> None:
-    """Overwrite tensors with those of the state in `path`, where their names begin with `name`; all must be there."""
+    """Overwrite tensors with those of the state in `path`, whose names there begin with `name`; all must match."""
     for key in sorted(into.keys() | tensors.keys()):
         if key not in into or key not in tensors or into[key].shape != tensors[key].shape:
             raise InputError(
@@ -63,7 +63,7 @@ def restore(path: Path, into: Mapping[str, Tensor], tensors: Mapping[str, Tensor
         value.copy_(tensors[key])
 
 
-def _said(path: Path, said: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked(path: Path, said: Mapping[str, Any]) -> Mapping[str, Any]:
     if said.get("format") != FORMAT or not isinstance(said.get("fingerprint"), str):
         raise InputError(
             f"{path} is not the state of a training of this version; delete it, and training starts again."
@@ -73,4 +73,4 @@ def _said(path: Path, said: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _counters(path: Path, said: Mapping[str, Any], model: type[Counters]) -> Counters:
     with described(path, "the state of a training of this version"):
-        return model.model_validate(_said(path, said).get("counters"))
+        return model.model_validate(_checked(path, said).get("counters"))

@@ -1,8 +1,8 @@
 """Random numbers named by (seed, purpose, id, step): the same name gives the same numbers, whatever was drawn before.
 
-`bits`, `uniform` and `permutation` are counter-based: number i of a stream is a function of its key and i alone, made
-of 64-bit integer operations, so that batches, orders and devices don't change it. The generators of numpy and torch are
-for streams that are read in order on one device.
+`bits`, `uniform` and `permutation` are counter-based: number i of a stream is a function of only its key and i. It is
+computed with 64-bit integer operations, so that batches, orders and devices don't change it. The generators of numpy
+and torch are for streams that are read in order on one device.
 """
 
 from __future__ import annotations

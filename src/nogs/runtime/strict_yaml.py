@@ -1,4 +1,4 @@
-"""YAML of plain values, read strictly: what PyYAML would take in silence, or in an exception of its own, is refused."""
+"""Strict YAML of plain values: what PyYAML accepts silently, or fails on with its own exception, is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["parse"]
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader without dates, aliases (which can stand for a value of any size) and keys given twice."""
+    """PyYAML's safe loader without dates, aliases (which can expand to any size) and repeated keys."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
@@ -44,10 +44,10 @@ def _problem(what: str, at: Any) -> yaml.MarkedYAMLError:
 
 
 def parse(text: str) -> Any:
-    """The value of a YAML text; yaml.YAMLError where it has none."""
+    """The value of a YAML text; raises yaml.YAMLError if it is invalid."""
     try:
         return yaml.load(text, _Loader)
     except RecursionError as error:
-        raise yaml.YAMLError("brackets in brackets without end") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:  # PyYAML's own slips on odd text
+        raise yaml.YAMLError("brackets are nested too deeply") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # PyYAML's own errors on malformed text
         raise yaml.YAMLError("a value can't be read") from error

@@ -1,4 +1,4 @@
-"""Named tensors and what is known about them in one safetensors file: sealed, in torch's own memory, never a pickle."""
+"""Named tensors and their metadata in one sealed safetensors file, read into torch's own memory; never a pickle."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import atomic, plain
 from nogs.runtime.reading import check_regular, reason, unreadable
 
-if TYPE_CHECKING:  # a command's help should not wait for torch
+if TYPE_CHECKING:  # --help should not wait for torch
     import numpy as np
     import torch
 
 __all__ = ["load_tensors", "own_tensor", "save_tensors", "tensor_header"]
 
-_ENTRY, _TENSORS = "nogs", "tensors"  # of a safetensors header: our own entry, and in it the digest of the tensors
+_ENTRY, _TENSORS = "nogs", "tensors"  # keys: our entry in a safetensors header, and in it the digest of the tensors
 _AGAIN = "bring it back from a copy, or delete it and make it again."
 
 
 def save_tensors(
     path: str | Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, Any] | None = None
 ) -> None:
-    """Write named tensors as safetensors; `metadata`, plain values about them, goes along with a digest of all.
+    """Write named tensors as safetensors, with `metadata` (plain values) and a digest of everything.
 
-    It is one entry of the file's header: safetensors writes several in an order of chance, and the same tensors shall
-    be the same file.
+    The metadata is one entry of the header: safetensors writes several entries in random order, but the same tensors
+    should give the same file.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    # views of one storage, which safetensors refuses, are written apart
+    # views of one storage, which safetensors refuses, are copied
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()
     for name, tensor in whole.items():
@@ -51,20 +51,20 @@ def save_tensors(
         header = {_ENTRY: json.dumps(sealed({**said, _TENSORS: _tensor_digest(whole)}))}
     with atomic(path) as temporary:
         temporary.touch()
-        mode = temporary.stat().st_mode  # as for any new file; safetensors would let the owner alone read it
+        mode = temporary.stat().st_mode  # as for any new file; safetensors would make it readable by its owner only
         try:
             save_file(whole, str(temporary), header)
         except SafetensorError as error:
-            number = re.search(r"os error (\d+)", str(error))  # what the operating system said, if it did
+            number = re.search(r"os error (\d+)", str(error))  # the operating system's error, if there is one
             code = int(number[1]) if number else errno.EIO
             raise OSError(code, os.strerror(code) if number else str(error)) from error
         temporary.chmod(mode)
 
 
 def tensor_header(path: str | Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
-    """What a file of tensors says about itself, and the shape of each tensor; none of them is read.
+    """The metadata of a file of tensors and the shape of each tensor, without reading the tensors.
 
-    A file of another program has no metadata that is ours, and gives an empty dictionary.
+    The metadata of a file from another program is an empty dictionary.
     """
     with _opened(path) as file:
         header = _unsealed_header(path, file)
@@ -79,7 +79,7 @@ def load_tensors(
     """Tensors by name, in torch's own memory, and their metadata."""
     with _opened(path) as file:
         header = _unsealed_header(path, file)
-        # a copy: where a file's bytes happen to lie decides how products of float32 matrices are rounded
+        # a copy: the alignment of the file's bytes would affect how float32 matrix products are rounded
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     if header and header.pop(_TENSORS, None) != _tensor_digest(tensors):
         raise InputError(f"{path} has changed since it was written; {_AGAIN}")
@@ -87,7 +87,7 @@ def load_tensors(
 
 
 def own_tensor(array: np.ndarray) -> torch.Tensor:
-    """The tensor of an array, copied into torch's own memory, whose alignment decides how products are rounded."""
+    """An array as a tensor in torch's own memory, since alignment affects how matrix products are rounded."""
     import torch
 
     return torch.tensor(array)
@@ -95,7 +95,7 @@ def own_tensor(array: np.ndarray) -> torch.Tensor:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    """A safetensors file, whose faults are told in one sentence."""
+    """Open a safetensors file; every error becomes one sentence."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,7 +1,7 @@
-"""Text on its way to the terminal: what a label, a name or a file holds is shown, and never obeyed.
+"""Safe terminal output: control characters in labels, names and files are shown, never executed.
 
-A terminal obeys control characters: they move the cursor, change the title, answer as if someone typed. Here they
-become visible escapes, such as `\\x1b`, and so do bytes that are not text and marks that turn the reading order.
+Control characters can move the cursor, change the title or fake typed input. Here they become visible escapes, such as
+`\\x1b`. So do bytes that are not text and marks that reverse the reading order.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 __all__ = ["guarded", "harmless", "unguarded"]
 
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def harmless(text: str) -> str:
-    """The text with everything but line ends and tabs that a terminal would obey made visible."""
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+    """The text with all control characters but line ends and tabs made visible."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class _Guarded:
-    """A text stream to which only harmless text goes; it says that it is no terminal, so that nobody colours text."""
+    """A text stream that writes only harmless text; it does not count as a terminal, so that text is not coloured."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -45,13 +45,13 @@ class _Guarded:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Whatever is printed is harmless, to either stream."""
+    """Make everything printed to standard output and standard error harmless."""
     with redirect_stdout(_Guarded(sys.stdout)), redirect_stderr(_Guarded(sys.stderr)):
         yield
 
 
 def unguarded(stream: Any) -> Any:
-    """The stream itself, for what draws on a terminal and takes care of its texts."""
+    """The underlying stream, for code that draws on the terminal and escapes its own text."""
     while isinstance(stream, _Guarded):
         stream = stream.inner
     return stream

@@ -1,9 +1,10 @@
-"""`Training`: the loop of one network's training, which keeps the best version and a state to go on from."""
+"""`Training`: the training loop of one network, which keeps the best version and a state to resume from."""
 
 from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from nogs.runtime.state import begun, read_state, restore, save_state
 __all__ = ["Training"]
 
 SAVE_SECONDS = 60.0
-"""The state is saved at the first validation after so many seconds, which is what a killed run loses at most."""
+"""The state is saved at the first validation after this many seconds, which limits what a killed run loses. An
+interrupted one saves the state of its last validation, or of one shortly before."""
+_PAUSE = 50  # the time between two copies of the state, as a multiple of what a copy takes
 
 
 class _Counters(Header):
@@ -33,19 +36,30 @@ class _Counters(Header):
     logged: str | None
 
 
+@dataclass(frozen=True)
+class _Snapshot:
+    """A state in memory."""
+
+    tensors: dict[str, Tensor]
+    mark: str
+    counters: _Counters
+
+    def write(self, path: Path) -> None:
+        save_state(path, self.tensors, mark=self.mark, counters=self.counters)
+
+
 class Training:
     """A network in training, its counters and its best version.
 
-    A subclass says what a step is (which counts `iteration` up and adds its loss to `total`) and what a validation
-    finds; and, if it is to go on after it was killed, which tensors a step changes, and what they must come from. Its
-    steps are then functions of the iteration.
+    A subclass defines `step`, which increments `iteration` and adds its loss to `total`, and `validate`. To be
+    resumable it also defines `tensors` and `fingerprint`, and each step is a function of the iteration.
     """
 
     title = "training"
     state: str | None = "state.safetensors"
-    """The file to go on from; None: one that was stopped starts again."""
+    """The file to resume from; None: an interrupted training starts again."""
     validates_first = False
-    """Whether the network as it is before the first step counts too."""
+    """Whether the initial network is validated too."""
 
     def __init__(
         self,
@@ -61,12 +75,14 @@ class Training:
         self.iterations, self.validate_every, self.limit = iterations, validate_every, limit
         self.iteration, self.spent = 0, 0.0
         self.failed: int | None = None
-        """The iteration by which a loss was not a finite number; the training ends there."""
+        """The iteration at which a loss was found not to be finite; the training ends there."""
         self.logged: str | None = None
         """Digest of the lines of metrics so far."""
         self.total = torch.zeros((), device=next(network.parameters()).device)
         self.best_loss, self.best_iteration = math.inf, 0
         self.best = {name: value.clone() for name, value in network.state_dict().items()}
+        self.validated: _Snapshot | None = None
+        """The state after a recent validation."""
 
     @property
     def kept(self) -> nn.Module:
@@ -78,24 +94,36 @@ class Training:
         raise NotImplementedError
 
     def validate(self) -> dict[str, Any]:
-        """What is found on the validation images, by the names of its metrics; the first is the loss that decides."""
+        """Metrics on the validation images by name; the first is the loss that selects the best network."""
         raise NotImplementedError
 
+    def better(self, loss: float) -> bool:
+        """Whether the network that was just validated becomes the best."""
+        return loss < self.best_loss
+
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
+        """Every tensor that training changes, by name; not copies, so that they can be overwritten."""
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """What a state must come from to be continued here."""
+        """The fingerprint that a state must have to be resumed here."""
         raise NotImplementedError
 
     def run(self, folder: Path) -> None:
-        """From the saved state, if there is one, to the last iteration or the end of the time."""
+        """Train from the saved state, if there is one, to the last iteration or the time limit."""
         state = None if self.state is None else folder / self.state
         if state is not None:
             self.load(state)
+        try:
+            self._train(folder, state)
+        except KeyboardInterrupt:
+            if state is not None and self.validated is not None:
+                self.validated.write(state)
+            raise
+
+    def _train(self, folder: Path, state: Path | None) -> None:
         first, before, last = self.iteration, self.spent, self.iteration
-        began = saved = time.monotonic()
+        began = saved = due = time.monotonic()
         device = self.total.device
         with (
             Metrics(folder, resume_after=first or -1, digest=self.logged if first else None) as metrics,
@@ -117,16 +145,23 @@ class Training:
                 bar.advance(0, best=self.best_loss)
                 last = self.iteration
                 if late:
-                    progress.say(f"The {self.limit:g} s are over after {self.iteration} iterations.")
+                    progress.say(
+                        f"The time limit of {self.limit:g} s ends the training after {self.iteration} iterations."
+                    )
                     break
                 if state is None or self.iteration == self.iterations or self.failed is not None:
                     continue
-                if time.monotonic() - saved >= SAVE_SECONDS:
-                    self.save(state)
+                now = time.monotonic()
+                if now < due and now - saved < SAVE_SECONDS:
+                    continue
+                self.validated = self.snapshot()
+                due = now + _PAUSE * (time.monotonic() - now)
+                if now - saved >= SAVE_SECONDS:
+                    self.validated.write(state)
                     saved = time.monotonic()
 
     def log(self, metrics: Metrics, *, since: int) -> None:
-        """Validate, keep the network if it is the best, write a line."""
+        """Validate, keep the network if it is the best, and log the metrics."""
         found = self.validate()
         loss, training = next(iter(found.values())), (self.total / since).item()
         self.total.zero_()
@@ -134,18 +169,19 @@ class Training:
         self.logged = metrics.digest
         if not (math.isfinite(loss) and math.isfinite(training)):
             self.failed = self.iteration
-        elif loss < self.best_loss:
+        elif self.better(loss):
             self.best_loss, self.best_iteration = loss, self.iteration
             for name, value in self.kept.state_dict().items():
                 self.best[name].copy_(value)
 
-    def save(self, path: Path) -> None:
-        """Write the state."""
+    def snapshot(self) -> _Snapshot:
+        """A copy of the state; an interruption in the middle of a step would leave the state itself inconsistent."""
         counters = _Counters(**{name: getattr(self, name) for name in _Counters.model_fields})
-        save_state(path, self.tensors(), mark=self.fingerprint(), counters=counters)
+        tensors = {name: value.detach().to("cpu", copy=True) for name, value in self.tensors().items()}
+        return _Snapshot(tensors, mark=self.fingerprint(), counters=counters)
 
     def load(self, path: Path) -> None:
-        """Continue from a state of the same training; another one is left alone and training starts anew."""
+        """Resume from a state of the same training; any other state is ignored, and training starts anew."""
         if not begun(path, mark=self.fingerprint()):
             return
         counters, tensors = read_state(path, _Counters)

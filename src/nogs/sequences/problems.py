@@ -1,4 +1,4 @@
-"""How problems in files of sequences are told: each with its file and line, many of them in one error."""
+"""Reporting problems in files of sequences: each with its file and line, many of them in one error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nogs.runtime.errors import InputError
 
 SHOWN = 10
 _FAR = 10**6
-"""Pixels beyond which a number is a mistake of another kind, and no location is called its nearest."""
+"""Largest coordinate in px for which the nearest location is named; a larger one is another kind of mistake."""
 
 
 def refuse(problems: Sequence[str], *, source: Path) -> None:
@@ -25,7 +25,7 @@ def refuse(problems: Sequence[str], *, source: Path) -> None:
 
 
 def short(text: str) -> str:
-    """What a file holds, quoted, and cut where it is long."""
+    """Text of a file, quoted, and cut where it is long."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 

@@ -1,7 +1,7 @@
-"""The near-optimal glimpse sequences that the paper's authors released, from and to their text files.
+"""Read and write the text files of near-optimal glimpse sequences that the paper's authors released.
 
-`celebhq/<k>/<i>.txt` holds the five locations of image i for attribute k, a line `row, col` each. `birds/<i>.txt` has a
-sixth line that names a picture `.../K.png`: the CUB image with id K + 1.
+`celebhq/<k>/<i>.txt` holds the five locations of image i for attribute k, each as a line `row, col`. `birds/<i>.txt`
+has a sixth line that names a picture `.../K.png`, which is the CUB image with id K + 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SOURCE = "github.com/wsgharvey/ps-nogs, the release of Harvey, Teng and Wood, Ne
 LICENCE = "The release states no licence; ask its authors before passing these sequences on."
 
 _MOST, _MOST_IN_ALL = 2**12, 2**28
-"""Bytes of one of the release's files, and of all of them, unpacked: each holds six short lines."""
+"""Largest size in bytes of one unpacked file of the release, which holds six short lines, and of all of them."""
 
 _FILE = re.compile(r"(?:^|/)(?:celebhq/(?P<attribute>\d{1,9})|birds)/(?P<number>\d{1,9})\.txt$", re.ASCII)
 _NAME = re.compile(r"\d{1,9}\.txt", re.ASCII)
@@ -56,7 +56,7 @@ _PICTURE = re.compile(r"(?:.*/)?(\d{1,9})\.png", re.ASCII)
 def read_release(source: Path) -> list[Sequences]:
     """The sequences in the authors' zip or unpacked folder: one `Sequences` an attribute of CelebA-HQ, and one of CUB.
 
-    Whatever part of the release is there is read. A file that was tampered with is refused with its path and line.
+    A part of the release is read as well. A malformed file is refused with its path and line.
     """
     groups: dict[int | None, list[tuple[int, str, bytes]]] = {}
     problems: list[str] = []
@@ -82,20 +82,20 @@ def read_release(source: Path) -> list[Sequences]:
 def write_release(sequences: Sequences, folder: Path) -> int:
     """Write the release's text files under `folder`, and return how many; only its two tasks have such a layout.
 
-    Its `birds` or `celebhq/<k>` takes its name when all its files are written, in the place of an earlier export.
+    The folder `birds` or `celebhq/<k>` gets its name once all its files are written, and replaces an earlier export.
     """
     celeba = sequences.task == "celeba-hq" and sequences.attribute in CELEBA_ATTRIBUTES
     bird = sequences.task == "cub" and sequences.attribute is None
     if not celeba and not bird:
         what = sequences.task + (f" ({sequences.attribute})" if sequences.attribute else "")
         raise InputError(
-            f"The release's text files have a place for the attributes of celeba-hq and for cub, but not for {what}; "
+            f"The release's text files exist for the attributes of celeba-hq and for cub, but not for {what}; "
             "export it with --format csv."
         )
-    stranger = next((id for id in sequences.ids if not (id.isascii() and id.isdigit())), None)
-    if stranger is not None or sequences.length != GLIMPSES or sequences.grid != _grid(bird=bird):
+    other = next((id for id in sequences.ids if not (id.isascii() and id.isdigit())), None)
+    if other is not None or sequences.length != GLIMPSES or sequences.grid != _grid(bird=bird):
         raise InputError(
-            f"The release's text files hold {GLIMPSES} glimpses on the release's grid for images with a number, which "
+            f"The release's text files need {GLIMPSES} glimpses on the release's grid, and numbers as image ids, which "
             "these sequences don't have; export them with --format csv."
         )
     texts = ["".join(f"{row}, {column}\n" for row, column in steps) for steps in sequences.locations.tolist()]
@@ -110,11 +110,11 @@ def write_release(sequences: Sequences, folder: Path) -> int:
 
 
 def _replace(folder: Path, texts: dict[str, str]) -> None:
-    """Write a folder of text files as a whole; one that holds anything but the release's files is refused."""
+    """Write a folder of text files as a whole; a folder that holds any other files is refused."""
     if folder.is_dir():
-        stranger = next((file.name for file in folder.iterdir() if not _NAME.fullmatch(file.name)), None)
-        if stranger is not None:
-            raise InputError(f"{folder} holds {stranger!r}, which is no file of the release; choose another --out.")
+        other = next((file.name for file in folder.iterdir() if not _NAME.fullmatch(file.name)), None)
+        if other is not None:
+            raise InputError(f"{folder} holds {other!r}, which is not a file of the release; choose another --out.")
     mark = secrets.token_hex(4)
     made, before = (folder.with_name(f".{folder.name}.{mark}.{what}") for what in ("part", "old"))
     try:
@@ -154,14 +154,14 @@ def _texts(source: Path) -> Iterator[tuple[re.Match[str], str, bytes]]:
     name, left = "", _MOST_IN_ALL
     try:
         with zipfile.ZipFile(source) as archive:
-            for name in dict.fromkeys(archive.namelist()):  # of two with one name the last counts, as in unzip
+            for name in dict.fromkeys(archive.namelist()):  # of two with the same name the last counts, as in unzip
                 if match := _FILE.search(name):
                     if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                         raise InputError(
-                            f"{source}: {name} is packed in an unusual way; unpack the zip, give the folder."
+                            f"{source}: {name} is packed in an unusual way; unpack the zip and give the folder."
                         )
                     with archive.open(name) as member:
-                        data = member.read(_MOST + 1)  # what is unpacked counts, not what the directory says of it
+                        data = member.read(_MOST + 1)  # the unpacked size counts, not the zip's own claim
                     left -= len(data)
                     if len(data) > _MOST or left < 0:
                         most = size(_MOST) if len(data) > _MOST else f"{size(_MOST_IN_ALL)} in all"
@@ -178,7 +178,7 @@ def _content(path: Path) -> bytes:
     try:
         return read_regular(path, most=_MOST)
     except OSError as error:
-        raise InputError(f"{path} is no file of the release ({error.strerror}); remove it.") from error
+        raise InputError(f"{path} is not a file of the release ({error.strerror}); remove it.") from error
 
 
 def _group(

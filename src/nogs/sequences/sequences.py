@@ -1,4 +1,4 @@
-"""`Sequences`: where to look at each image of a task, and what was known when each glimpse was chosen."""
+"""`Sequences`: locations for each image of a task, and the entropies known when each was chosen."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STEP_FIELDS = {"entropy": "entropy_before", "epe": "epe", "epe_error": "epe_erro
 class Sequences:
     """T = `length` locations for each of N images, as (row, column) of the glimpse's top-left pixel.
 
-    `attribute` is the bernoulli attribute that they were made for, or None where they serve the whole label. The
-    optional arrays hold one number a glimpse: the posterior entropy before it (eq. 1), the expected posterior entropy
-    of its location (eq. 3) and the standard error of that estimate, in nats. `provenance` says where they came from.
+    `attribute` is the binary attribute that they were made for, or None where they serve the whole label. The optional
+    arrays hold one number per glimpse, in nats: posterior entropy before it (eq. 1), expected posterior entropy of its
+    location (eq. 3) and the standard error of that estimate. `provenance` says where they came from.
     """
 
     task: str
@@ -62,14 +62,14 @@ class Sequences:
         return {id: n for n, id in enumerate(self.ids)}
 
     def rows(self, ids: Iterable[str]) -> Int64[np.ndarray, " n"]:
-        """Rows in the arrays of some image ids; an image without a sequence is named."""
+        """Rows in the arrays of some image ids; an image without a sequence is refused by name."""
         try:
             return np.array([self.position[id] for id in ids], dtype=np.int64)
         except KeyError as error:
             raise InputError(f"Image {error.args[0]!r} of task {self.task!r} has no glimpse sequence.") from None
 
     def by_id(self, id: str) -> Int64[np.ndarray, "T 2"]:
-        """The locations of one image; an image without a sequence is named."""
+        """The locations of one image; an image without a sequence is refused by name."""
         return self.locations[self.rows([id])[0]]
 
     def indices(self) -> Int64[np.ndarray, "N T"]:

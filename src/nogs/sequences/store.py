@@ -1,6 +1,6 @@
-"""Sequences on disk: a folder with `sequences.jsonl`, one image a line, and `manifest.json`, which says what they are.
+"""Sequences on disk: a folder with `sequences.jsonl`, one image per line, and `manifest.json`, which describes them.
 
-The manifest is written last and removed first, so a folder that has one is whole.
+The manifest is written last and removed first, so a folder that has one is complete.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def save(sequences: Sequences, folder: Path, *, overwrite: bool = False) -> None
     with files.atomic(folder / LINES) as temporary:
         temporary.write_bytes(lines)
         path.unlink(missing_ok=True)
-        (folder / DONE).unlink(missing_ok=True)  # of an annotation, whose sequences these are not
+        (folder / DONE).unlink(missing_ok=True)  # left by an annotation of other sequences
     files.write_json(path, manifest)
 
 
 def load(folder: Path) -> Sequences:
-    """Read the sequences of one folder; whatever is wrong is refused with its file and line."""
+    """Read the sequences of one folder; every problem is reported with its file and line."""
     sequences, problems = read(folder)
     refuse(problems, source=folder)
     assert sequences is not None
@@ -68,7 +68,7 @@ def folders(tree: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Header:
-    """What a manifest says about the lines beside it."""
+    """The fields of a manifest."""
 
     task: str
     attribute: str | None
@@ -182,7 +182,7 @@ def _lines(sequences: Sequences) -> bytes:
         {"image": id, "locations": locations[n], **{name: numbers[n] for name, numbers in steps.items()}}
         for n, id in enumerate(sequences.ids)
     )
-    # ASCII escapes keep one record on one line for every tool, whatever an image is called
+    # ASCII escapes keep one record on one line for every tool, whatever the image ids are
     return "".join(json.dumps(record, allow_nan=False) + "\n" for record in records).encode("ascii")
 
 
@@ -234,11 +234,11 @@ def _ends_line(path: Path) -> bool:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of a JSON line; of two fields with one name Python would take the last in silence."""
+    """An object of a JSON line; a duplicate field, of which Python would silently keep the last, is refused."""
     record = dict(pairs)
     if len(record) < len(pairs):
         twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
-        raise InputError(f'the field "{twice}" is there twice')
+        raise InputError(f'the field "{twice}" occurs twice')
     return record
 
 
@@ -268,7 +268,7 @@ def _check_steps(record: dict[str, Any], length: int) -> None:
             continue
         if not isinstance(values, list) or len(values) != length:
             has = f"has {len(values)}" if isinstance(values, list) else "is not a list"
-            raise InputError(f'"{name}" needs {length} entries, one a glimpse, but {has}')
+            raise InputError(f'"{name}" needs {length} entries, one per glimpse, but {has}')
         for step, value in enumerate(values, 1):
             if name == "locations":
                 if not (isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]) is int):

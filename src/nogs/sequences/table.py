@@ -1,4 +1,4 @@
-"""Sequences from and to a table: a CSV file with one glimpse a row, such as recorded gaze."""
+"""Read and write sequences as a table: a CSV file with one glimpse per row, such as recorded gaze."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from nogs.sequences.problems import off_grid, refuse, short
 from nogs.sequences.sequences import STEP_FIELDS, Sequences
 
 _MOST = 2**30
-"""Bytes of a table."""
+"""Largest size of a table in bytes."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The headings of the four columns that are needed; for x and y, `row` is y and `column` is x."""
+    """The headings of the four required columns; for x and y, `row` is y and `column` is x."""
 
     image: str = "image"
     step: str = "step"
@@ -57,13 +57,13 @@ def read_csv(
     cut: bool = False,
     drop_short: bool = False,
 ) -> Sequences:
-    """Sequences of a CSV file (tabs in a `.tsv`) with one glimpse a row, in any order; steps count from 0 or from 1.
+    """Sequences of a CSV file (tabs in a `.tsv`) with one glimpse per row, in any order; steps count from 0 or from 1.
 
     Rows and columns are pixels of the prepared image: of the glimpse's top-left corner, or of its centre. With `snap`,
-    each goes to the nearest location of the grid, from outside the image too; without it, a location off the grid is
-    refused. Every image needs `length` glimpses (by default as many as the longest has); with `cut`, later ones are
-    left out; with `drop_short`, so are images with fewer (`provenance` then says how many).
-    Columns named entropy, epe and epe_error are read where they exist. Each problem is told with its line.
+    each location moves to the nearest one of the grid, even from outside the image. Without it, a location off the grid
+    is refused. Every image needs `length` glimpses, by default as many as the longest sequence has. `cut` leaves out
+    later glimpses; `drop_short` leaves out images with fewer, and `provenance` then says how many.
+    Columns named entropy, epe and epe_error are read where they exist. Each problem is reported with its line.
     """
     if length is not None and length < 1:
         raise InputError(f"The length of a sequence must be at least 1 glimpse, but is {length}.")
@@ -81,7 +81,7 @@ def read_csv(
     refuse(problems, source=path)
     every = [glimpse for steps in images.values() for glimpse in steps.values()]
     if not every:
-        raise InputError(f"{path} holds no glimpses; give a table with one glimpse a row.")
+        raise InputError(f"{path} holds no glimpses; give a table with one glimpse per row.")
     earliest = min(every, key=lambda glimpse: (glimpse.step, glimpse.line))
     start = earliest.step
     if start not in (0, 1):
@@ -103,7 +103,7 @@ def read_csv(
         for n, t in np.argwhere(moved):
             row, column = wanted[n, t].tolist()
             problem = off_grid(grid, row, column, step=int(t) + 1)
-            problems.append(f"{path}, line {ordered[n][t].line}: {problem}; --snap takes it there.")
+            problems.append(f"{path}, line {ordered[n][t].line}: {problem}; --snap moves it there.")
     refuse(problems, source=path)
     steps = {
         STEP_FIELDS[name]: np.array([[g.numbers[k] for g in steps] for steps in ordered], dtype=np.float64)
@@ -133,7 +133,7 @@ def write_csv(sequences: Sequences, path: Path) -> None:
     """Write one glimpse a row, steps from 0: image, step, row, column and the per-step numbers that there are."""
     numbers = sequences.steps()
     text = io.StringIO()
-    # a carriage return alone is not quoted by default, and then ends a line for the reader
+    # the writer does not quote a lone carriage return by default, and the reader would end the line there
     quoted = any("\r" in id for id in sequences.ids)
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if quoted else csv.QUOTE_MINIMAL)
     writer.writerow(["image", "step", "row", "column", *numbers])
@@ -160,7 +160,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _names(heading: list[str], columns: Columns, *, where: str) -> list[str]:
-    """The headings to read: the four that are needed, then those of the per-step numbers that exist."""
+    """The headings to read: the four required ones, then those of the per-step numbers that exist."""
     heading[:] = [cell.strip() for cell in heading]
     names = [columns.image, columns.step, columns.row, columns.column]
     for flag, name in zip(("--image", "--step", "--row", "--column"), names):
@@ -227,7 +227,7 @@ def _ordered(
         if surplus and not cut:
             problems.append(
                 f"{path}, line {surplus[0].line}: step {surplus[0].step} of image {image!r} comes after the last one, "
-                f"{wanted[-1]}; --cut leaves such steps out, --length sets how many there are."
+                f"{wanted[-1]}; --cut leaves out such steps, --length sets their number."
             )
         ordered.append([steps[step] for step in wanted if step in steps])
     return ordered

@@ -19,7 +19,7 @@ from nogs.sequences.store import LINES, MANIFEST, folders, load, read
 class Expected:
     """What sequences must fit: a task's name, grid, attributes, T (None: any), and images with their splits.
 
-    `ids` is None where the data is not at hand; any image is then accepted.
+    `ids` is None where the data is not available; any image is then accepted.
     """
 
     task: str
@@ -31,7 +31,7 @@ class Expected:
 
     @classmethod
     def of(cls, task: Task | Catalogue, *, grid: Grid, glimpses: int | None = None) -> Expected:
-        """What the sequences of a task must fit; its catalogue is enough, so that no picture need be decoded."""
+        """What the sequences of a task must fit; its catalogue is enough, so no picture needs to be decoded."""
         return cls(
             task=task.name,
             grid=grid,
@@ -44,7 +44,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found to be right: the folders in order, with the number of sequences and of glimpses in each."""
+    """The valid folders in order, with the number of sequences and of glimpses in each."""
 
     folders: Mapping[Path, tuple[int, int]]
 
@@ -59,8 +59,8 @@ def validate(
 ) -> Report:
     """Check every folder of sequences in `tree`; all problems are gathered into one error that names file and line.
 
-    With a `task`, or several by name, also: the task's and the attribute's name, the grid, T, and that each image
-    exists and is in neither the validation nor the test split. Sequences of any other task are refused, or with
+    With a `task`, or several by name, the task's and the attribute's name, the grid and T are checked too. Each image
+    must exist and be in neither the validation nor the test split. Sequences of any other task are refused, or with
     `others` checked on their own.
     """
     if not tree.is_dir():
@@ -131,8 +131,8 @@ def load_for(
     """The sequences of a task (and attribute) in `folder`, refused unless they fit it as in `validate`.
 
     `folder` may be the folder of sequences itself or a tree as `nogs sequences import` makes it. Sequences of the whole
-    task serve every attribute that has none of its own. With `held_out` they may be of validation and test images:
-    for scores alone.
+    task serve every attribute that has none of its own. With `held_out` they may be of validation and test images, for
+    scoring alone.
     """
     own = () if attribute is None else (folder / attribute, folder / task.name / attribute)
     folders = (folder, *own, folder / task.name)

@@ -1,7 +1,7 @@
 """The stages of a run: data, posterior, bank, sequences, whole-image, attention, report; `run` does them in order.
 
 In: an `Experiment` (a recipe, `Settings` and the folder of a run). Out: that folder with the stage's product in it.
-Each is resumable, refuses what does not fit before it begins, and notes what its product was made from.
+Each resumes when it was stopped, checks its inputs before it begins, and records what its product was made from.
 """
 
 from nogs.stages.experiment import STAGES, Experiment

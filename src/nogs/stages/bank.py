@@ -1,4 +1,4 @@
-"""The stage `bank`: what could the rest of an image be? Its images, their components, and how well they complete."""
+"""The stage `bank`: images, their principal components, and how well they complete glimpses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build(experiment: Experiment) -> Path:
         if not experiment.skipped("bank", folder):
             what = f"{config.count:,} images to complete glimpses with"
             if config.generator == "trained" and not settings.generator_path and config.trained.seconds is not None:
-                what += f", by a generator that is trained for {config.trained.seconds:g} s at most"
+                what += f", from a generator that is trained for at most {config.trained.seconds:g} s"
             experiment.announce(
                 "bank",
                 what,
@@ -46,12 +46,13 @@ def build(experiment: Experiment) -> Path:
         )
         experiment.tell(
             f"  {about['images']:,} images of {config.generator}, {about['near_duplicates_left_out']} "
-            f"near-duplicates of held-out ones left out ({about['seconds']:.0f} s)"
+            f"near-duplicates of held-out images left out ({about['seconds']:.0f} s)"
         )
         if recipe.completion.kind in LEARNED:
             _train(experiment, folder)
-        # a completion by HMC takes minutes: then the bank is judged by what is retrieved from it
-        quick = changed(recipe, {"completion.kind": "retrieval"}) if recipe.completion.kind == "hmc" else recipe
+        # completions by a flow or by HMC take minutes, so the bank is evaluated with retrieval
+        slow = recipe.completion.kind in ("flow", "hmc")
+        quick = changed(recipe, {"completion.kind": "retrieval"}) if slow else recipe
         found = evaluate(quick, task, settings, folder=folder)
     sizes = " ".join(f"{row['effective_sample_size']:.0f}" for row in found["by_glimpses"])
     experiment.tell(f"  effective number of completions after 0, 1, ... glimpses: {sizes}")
@@ -63,7 +64,7 @@ def _train(experiment: Experiment, folder: Path) -> None:
     recipe, kind = experiment.recipe, experiment.recipe.completion.kind
     if not (folder / kind / "done.json").is_file():
         fields = recipe.completion.network
-        limit = "" if fields.seconds is None else f", for {fields.seconds:g} s at most"
+        limit = "" if fields.seconds is None else f", for at most {fields.seconds:g} s"
         experiment.tell(f"  training the network of {kind}: {fields.iterations:,} steps{limit}")
     train_completion(
         experiment.task,
@@ -85,7 +86,7 @@ def evaluate(
     images: int = 32,
     shown: int = 6,
 ) -> dict[str, Any]:
-    """How good a bank's completions of held-out images are, with a picture of some; kept in the bank's folder."""
+    """Measure a bank's completions of held-out images, and draw some; the results are kept in the bank's folder."""
     opened = load_bank(folder, device=settings.device)
     completion = make_completion(
         opened,

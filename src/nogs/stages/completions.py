@@ -51,9 +51,9 @@ def compare_completions(
 ) -> tuple[dict[str, Any], Path]:
     """Measures of each kind on the same glimpses of `images` images, and a figure of some, kept beside the bank.
 
-    With a `judge`, a posterior that does not make sequences: what it knows after each glimpse along `sequences`
-    sequences that are made with each kind, and along random ones. Without `kinds`, all that this bank can do. Returned
-    are the numbers, and the folder that holds them and the figure.
+    A `judge`, a posterior that does not make sequences, scores `sequences` sequences made with each kind, and random
+    ones. Without `kinds`, all kinds that this bank supports. Returns the numbers, and the folder of the numbers and the
+    figure.
     """
     recipe, task = experiment.recipe, experiment.task
     folder = bank_folder(experiment.settings.bank or experiment.folder)
@@ -85,7 +85,7 @@ def compare_completions(
 
 
 def _open(files: Files, bank: Bank, kinds: Sequence[str], *, tell: Any) -> dict[str, Completion]:
-    """The completions of these kinds over one bank; by default those that need nothing that is missing."""
+    """The completions of these kinds over one bank; by default all kinds whose files exist."""
     out: dict[str, Completion] = {}
     for kind in kinds or KINDS:
         try:
@@ -103,7 +103,7 @@ def _open(files: Files, bank: Bank, kinds: Sequence[str], *, tell: Any) -> dict[
 
 
 def _as_trained(config: CompletionConfig, weights: Path) -> CompletionConfig:
-    """With the fields of the network that is there: the kinds may have been trained with different ones."""
+    """With the fields of the trained network: the kinds may have been trained with different ones."""
     trained = Learned.load(weights).config.model_copy(update={"steps": config.network.steps})
     return config.model_copy(update={"network": trained})
 
@@ -122,7 +122,7 @@ def _sequences(
     number: int,
     attribute: str | None,
 ) -> dict[str, Any]:
-    """Sequences of some images to annotate with each kind, judged by another posterior on those images."""
+    """Sequences of some images to annotate with each kind, scored by another posterior on those images."""
     recipe, task, device = experiment.recipe, experiment.task, experiment.device
     ids = task.splits["annotate"][:number]
     if not ids:
@@ -140,7 +140,7 @@ def _sequences(
     for kind, completion in opened.items():
         tools = Tools(posterior, completion, device)
         with one_thread(device):
-            # nothing was seen yet: the first step is the bank's, and the same for every kind
+            # before any glimpse the first step depends on the bank alone, and is the same for every kind
             first = first or first_step(tools, pictures[0], config=recipe.design, shown=True)
             with progress.track(f"sequences with {kind}", total=None, unit="evaluations") as bar:
                 made = [

@@ -1,4 +1,4 @@
-"""The stage `data`: a run's recipe, its splits, what is in them, and where its pictures lie."""
+"""The stage `data`: a run's recipe, its splits, their contents, and the path of its pictures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["decoding", "prepare", "remarks"]
 
 @working("data")
 def prepare(experiment: Experiment) -> Path:
-    """Write a run's recipe, the ids of its splits, counts of its labels and a contact sheet; once for an experiment."""
+    """Write a run's recipe, the ids of its splits, counts of its labels and a contact sheet; once per experiment."""
     recipe, task, folder = experiment.recipe, experiment.task, experiment.folder / "data"
     if experiment.prepared:
         return folder
@@ -57,7 +57,7 @@ def prepare(experiment: Experiment) -> Path:
 
 
 def _remember(experiment: Experiment) -> None:
-    """Where this machine has the data, and the first command that made the run."""
+    """Record the path of the data on this machine, and the first command of the run."""
     path = experiment.folder / LOCAL
     places = {name: getattr(experiment.settings, name) for name in ("data", "cache")}
     found = {name: str(place.resolve()) for name, place in places.items() if place}
@@ -69,16 +69,16 @@ def _remember(experiment: Experiment) -> None:
 
 
 def decoding(recipe: Recipe, settings: Settings) -> str:
-    """How long the pictures take to be decoded, if that was not done before."""
+    """A line about the decoding of the pictures, with its estimated time."""
     found = read_catalogue(recipe.data, data=settings.data, cache=settings.cache)
-    about = f"Decoding {len(found.ids):,} pictures, where that was not done before"
+    about = f"Decoding {len(found.ids):,} pictures, unless they are in the cache"
     if shortage(settings.cache or cache_folder(), images=len(found.ids), size=found.how.size):
         return f"{about}."  # refused in a moment, unless they are in the cache
     return f"{about}; about {clock(decoding_seconds(found, workers=os.cpu_count() or 1))}."
 
 
 def remarks(task: Task, *, uneven: float = 3) -> list[str]:
-    """What loading had to say, and whether the classes are of very different size."""
+    """Notes from loading, and a note if the classes are imbalanced."""
     found = describe(task)
     out = [f"note: {note}" for note in found["notes"]]
     if found["labels"]["kind"] != "categorical":
@@ -87,7 +87,7 @@ def remarks(task: Task, *, uneven: float = 3) -> list[str]:
     least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
     if counts[most] > uneven * counts[least]:
         out.append(
-            f"note: The classes are uneven: of the training images {counts[most]:,} are {most!r} and {counts[least]:,} "
-            f"are {least!r}; compare accuracies with the balanced ones."
+            f"note: The classes are imbalanced: {counts[most]:,} training images are {most!r} and {counts[least]:,} "
+            f"are {least!r}; look at the balanced accuracies too."
         )
     return out

@@ -1,6 +1,6 @@
-"""How long a stage will take, measured on a little of its own work; what a stage's network learns from that is lost.
+"""Estimates of a stage's time from a small part of its work; networks trained for this are discarded.
 
-Every estimate is of this machine: another program that runs on it all the time makes it wrong.
+Every estimate is for this machine, and wrong if other programs slow it down.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -43,34 +43,34 @@ __all__ = [
     "whole",
 ]
 
-_JUDGED = 64  # validation images that are judged to know how long all take
-_LOCATIONS = 400  # that the fixed order looks at
+_JUDGED = 64  # validation images that are timed
+_LOCATIONS = 400  # locations of the fixed order that are timed
 _LONG = 1.0  # s
 
 
 def decoding_seconds(catalogue: Catalogue, *, workers: int, tried: int = 16) -> float:
-    """All pictures by `workers` processes, from the time of some; unreadable ones cost as much."""
+    """Time to decode all pictures by `workers` processes, from a few; unreadable ones count the same."""
     chosen = np.unique(np.linspace(0, len(catalogue.entries) - 1, tried).astype(int))
     began = time.monotonic()
     for index in chosen:
         box = None if catalogue.boxes is None else catalogue.boxes[index].tolist()
         try:
             decode(catalogue.entries[index].read(), catalogue.how, box)
-        except Exception:  # Pillow's readers raise many kinds; decoding in earnest names the file
+        except Exception:  # Pillow raises many kinds; the real decoding names the file
             continue
     return (time.monotonic() - began) / len(chosen) * len(catalogue.entries) / workers
 
 
 def posterior(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None = None) -> Expected | None:
-    """All iterations and validations, or the recipe's limit; a network that is compiled first can't be told."""
+    """All iterations and validations, or the recipe's limit; None for a compiled network without a limit."""
     from nogs.posterior.crossfit import fold_task
     from nogs.posterior.training import Trainer, with_weights
 
-    config = with_weights(recipe.posterior, data)  # layers that keep what was loaded are quicker
+    config = with_weights(recipe.posterior, data)  # frozen layers are faster
     if config.compile and device.type == "cuda":
         return None if config.seconds is None else Expected("posterior", 0, config.folds * config.seconds)
     if config.folds > 1:
-        task = fold_task(task, fold=0, folds=config.folds)  # the part of a cross-fitted teacher that one is taught by
+        task = fold_task(task, fold=0, folds=config.folds)  # the images of one cross-fitted network
     few, times = _fewer(task)
     trainer = Trainer(few, config=config, glimpses=recipe.glimpses, seed=recipe.seed, device=device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), trainer.precision.active():
@@ -81,14 +81,14 @@ def posterior(recipe: Recipe, task: Task, *, device: torch.device, data: Path | 
     limit = config.seconds or math.inf
     if training + judging > limit:
         training, judging = limit, 0
-    # its temperatures, and its tables before and after them
+    # calibration, and tables before and after it
     judging += validation * (3 + 2 * len(task.splits["test"]) / len(task.splits["validation"]))
     return Expected("posterior", config.folds * training, config.folds * judging)
 
 
 def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, path: Path | None) -> float | None:
-    """Generating the images and fitting their components, after the time that the generator's training may take and
-    that of encoding its images; how long a training without a limit takes can't be told."""
+    """Time to train the generator and encode its images, to generate the bank's images and to fit their components;
+    None for a training without a limit."""
     config, training = recipe.bank, 0.0
     if config.generator == "trained" and path is None:
         from nogs.bank.generators.trained import Trained
@@ -116,7 +116,7 @@ def bank_seconds(recipe: Recipe, task: Task, *, device: torch.device, path: Path
 def sequences_seconds(
     recipe: Recipe, task: Task, ids: Sequence[str], *, tools: Tools, workers: int, attribute: int | None
 ) -> float:
-    """All images by `workers`, from a few of them and the task's first step."""
+    """Time to annotate all images by `workers`, from a few of them and the task's first step."""
     began = time.monotonic()
     first = first_step(tools, np.array(task.images[0]), config=recipe.design)
     between = time.monotonic()
@@ -147,7 +147,8 @@ def whole(recipe: Recipe, task: Task, *, device: torch.device, data: Path | None
     from nogs.whole.trainer import Trainer
 
     config = recipe.whole
-    trainer = Trainer(task, config=config, posterior=recipe.posterior, seed=recipe.seed, device=device, data=data)
+    how: dict[str, Any] = {"config": config, "posterior": recipe.posterior, "seed": recipe.seed}
+    trainer = Trainer(task, **how, device=device, mark="", data=data)
     few = trainer.training[:16]
     with trainer.precision.active():
         look = _seconds(lambda: trainer.features(few), device) / len(few)
@@ -174,7 +175,7 @@ def networks(
     data: Path | None,
     device: torch.device,
 ) -> Expected | None:
-    """The networks `members`, and for each seed those of the methods `plain`, which stand on a posterior."""
+    """The networks `members`, and for each seed those of the methods `plain`, whose classifier is a posterior."""
     training, other = 0.0, 0.0
     if members:
         with one_thread(device) if one_is_enough(recipe, "attention") else nullcontext():
@@ -184,13 +185,13 @@ def networks(
         training, other = found.training, found.other
     if plain:
         with one_thread(device) if one_is_enough(recipe, "posterior") else nullcontext():
-            found = _standing(recipe, task, plain, attributes, source=source, data=data, device=device)
+            found = _on_posterior(recipe, task, plain, attributes, source=source, data=data, device=device)
         training, other = training + seeds * found.training, other + seeds * found.other
     return Expected("networks", training, other)
 
 
 def _attention(recipe: Recipe, task: Task, members: Sequence[Member], *, device: torch.device) -> Expected | None:
-    """All iterations and validations of the networks side by side; what is pretrained first can't be told."""
+    """All iterations and validations of the networks side by side; None if they are pretrained first."""
     from nogs.attention.training import Trainer, pick
 
     config = recipe.attention
@@ -198,7 +199,7 @@ def _attention(recipe: Recipe, task: Task, members: Sequence[Member], *, device:
         return None
     few, times = _fewer(task)
     with pick(config, device).active():
-        # compiling would take longer than all that is measured here
+        # compiling would take longer than the measurement
         trainer = Trainer(few, members, config=config, glimpses=recipe.glimpses, device=device, fuse=False)
         trainer.cohort.start_epoch(0)
         step = _seconds(captured(trainer.step, device), device)
@@ -207,7 +208,7 @@ def _attention(recipe: Recipe, task: Task, members: Sequence[Member], *, device:
     return Expected("networks", step * config.iterations, validation * rounds)
 
 
-def _standing(
+def _on_posterior(
     recipe: Recipe,
     task: Task,
     methods: Sequence[str],
@@ -217,8 +218,8 @@ def _standing(
     data: Path | None,
     device: torch.device,
 ) -> Expected:
-    """The networks of one seed that stand on the posterior `source`, or on one as the recipe trains it: the fixed
-    order, the training of ps-nogs+, and what all of them are judged by."""
+    """The networks of one seed with the posterior `source`, or one as the recipe trains it, as classifier: the fixed
+    order, the training of ps-nogs+, and all evaluations."""
     from nogs.plus.network import TokenNetwork
     from nogs.plus.store import token_posterior
     from nogs.plus.trainer import Trainer
@@ -229,15 +230,16 @@ def _standing(
     else:
         known = token_posterior(source, task=task, device=device, precision=precision)
     variables = [0 if attribute is None else task.attribute(attribute) for attribute in attributes]
-    network = TokenNetwork.on(known, torch.zeros(len(attributes), recipe.glimpses, len(task.grid)), variables=variables)
+    ways = 1 if config.shared else len(attributes)
+    network = TokenNetwork.on(known, torch.zeros(ways, recipe.glimpses, len(task.grid)), variables=variables)
     images, rows = resident(task.images, device), torch.from_numpy(task.rows("validation")[:16]).to(device)
-    count = {split: len(ids) * len(attributes) for split, ids in task.splits.items()}
+    count = {split: len(ids) for split, ids in task.splits.items()}
     training, other = 0.0, 0.0
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), known.precision.active():
         if {"fixed", "ps-nogs+"} & set(methods):
             pixels, seen = task.grid.pixels[:_LOCATIONS].to(device), torch.zeros(len(rows), 0, 2, dtype=torch.int64)
             ahead = _seconds(lambda: known.look_ahead(images, seen.to(device), pixels, index=rows), device) / len(rows)
-            other += ahead * recipe.glimpses * (count["validation"] + count["annotate"])
+            other += ways * ahead * recipe.glimpses * (count["validation"] + count["annotate"])
         if "ps-nogs+" in methods:
             training_rows = torch.from_numpy(task.rows("train")).to(device)
             trainer = Trainer(
@@ -256,12 +258,14 @@ def _standing(
     for method in methods:
         rounds = math.ceil(config.iterations / config.validate_every) if method == "ps-nogs+" else 0
         each = recipe.attention.trajectories if method == "random" else 1
-        other += look * ((rounds + 1 + each) * count["validation"] + (1 + 2 * each) * count["test"])
+        tested = 2 * each + (method == "random")  # scores, accuracy by glimpses, and what is not drawn
+        looks = (rounds + 1 + each) * count["validation"] + tested * count["test"]
+        other += look * looks * (1 if method in ("random", "centre-out") else ways)
     return Expected("networks", training, other)
 
 
 def _untrained(recipe: Recipe, task: Task, *, data: Path | None, device: torch.device) -> NetworkPosterior:
-    """A posterior as the recipe trains it, which knows nothing yet."""
+    """An untrained posterior of the recipe."""
     from nogs.posterior.network import Architecture, NetworkPosterior
     from nogs.posterior.training import with_weights
 
@@ -278,8 +282,8 @@ def _fewer(task: Task) -> tuple[Task, float]:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The time of the quickest of some calls, slowed least by other programs; of one alone if that takes long."""
-    _timed(work, device)  # slower than the rest
+    """The time of the fastest of some calls, which other programs slow least; of one call if that takes long."""
+    _timed(work, device)  # warm-up
     times = [_timed(work, device)]
     while len(times) < 20 and sum(times) < _LONG:
         times.append(_timed(work, device))

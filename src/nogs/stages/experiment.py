@@ -1,4 +1,4 @@
-"""`Experiment`: a recipe carried out in the folder of a run; where device, threads and progress are decided."""
+"""`Experiment`: a recipe, carried out in the folder of a run; decides device, threads and progress."""
 
 from __future__ import annotations
 
@@ -18,66 +18,56 @@ from nogs.recipes import Recipe
 from nogs.recipes.times import Expected, clock
 from nogs.runtime import progress
 from nogs.runtime.device import one_thread, pick_device
-from nogs.runtime.errors import InputError
 from nogs.stages.ledger import Ledger
-from nogs.stages.settings import Settings, check_recipe, load, remembered
+from nogs.stages.settings import Settings, check_recipe, chosen_attributes, load, remembered
 from nogs.whole.network import pretrained
 
 __all__ = ["STAGES", "Experiment", "cores", "counted", "one_is_enough"]
 
 STAGES = ("data", "posterior", "bank", "sequences", "whole-image", "attention", "report")
 """The stages of a run, in order; `nogs.stages` has a function for each."""
-_SMALL = 64 * 64  # pixels of images that one thread is enough for
+_SMALL = 64 * 64  # pixels of images for which one thread is enough
 
 
 @dataclass
 class Experiment:
-    """A recipe, its task, the folder of its run and the settings; `tell` gets a line or a few of each stage."""
+    """A recipe, its task, the folder of its run and the settings; `tell` gets a few lines per stage."""
 
     recipe: Recipe
     folder: Path
     settings: Settings = field(default_factory=Settings)
     tell: Callable[[str], None] = progress.say
-    whole: bool = False  # all stages are done, and each line says which of them it is
+    whole: bool = False  # all stages run, so lines begin with their number
 
     def __post_init__(self) -> None:
         self.folder = Path(self.folder)
         self.settings = remembered(self.settings, run=self.folder)
-        self.settings.check()
-        # of a cluster its nodes' devices count, which this machine need not have
+        # on a cluster the nodes' devices count, which this machine need not have
         self.device = pick_device("auto" if self.settings.executor == "ray" else self.settings.device)
         if not self.settings.redo:
             check_recipe(self.recipe, run=self.folder)
-        self.task: Task = load(self.recipe, self.settings)
         self.ledger = Ledger(self.folder)
         self.prepared = False
 
     @cached_property
+    def task(self) -> Task:
+        """The task, decoded when it is first asked for."""
+        return load(self.recipe, self.settings)
+
+    @cached_property
     def attributes(self) -> tuple[str | None, ...]:
-        """The attributes that are asked for; none for a task with one label."""
-        task, names = self.task, self.settings.attribute
-        if task.space.kind == "categorical":
-            if names:
-                task.attribute(names[0])  # refused, with the reason
-            return (None,)
-        if not names:
-            raise InputError(
-                f"Task {task.title!r} has {len(task.space.names)} attributes; choose some with --attribute, or all of "
-                "them with --attribute all."
-            )
-        if names == ("all",):
-            return task.space.names
-        for name in names:
-            task.attribute(name)
-        return names
+        """The chosen attributes; (None,) for a task with one label."""
+        if "task" not in self.__dict__:
+            self.task = load(self.recipe, self.settings, for_networks=True)
+        return chosen_attributes(self.settings.attribute, self.task.space, self.task.title)
 
     def head(self, stage: str) -> str:
-        """What the lines of a stage begin with."""
+        """The prefix of a stage's lines."""
         return f"{STAGES.index(stage) + 1}/{len(STAGES)} {stage}" if self.whole else stage
 
     def enter(self, stage: str, made_from: dict[str, Any]) -> bool:
-        """Note what a stage is made from; whether it was made from something else before, which is then moved aside,
-        or refused where the settings don't ask to make it again."""
+        """Record what a stage is made from; whether this differs from before. A product of other inputs is then moved
+        aside, or refused if the settings don't ask to make it again."""
         why = self.ledger.enter(stage, made_from, redo=self.settings.redo)
         if why:
             self.tell(why)
@@ -89,24 +79,24 @@ class Experiment:
         return out | ({"seed": self.recipe.seed} if seed else {})
 
     def skipped(self, stage: str, folder: Path) -> bool:
-        """Whether the product of a stage is there; whatever changed was moved aside when it was entered."""
+        """Whether the product of a stage exists; `enter` has moved an outdated one aside."""
         done = (folder / "done.json").is_file()
         if done:
-            self.tell(f"{self.head(stage)}: done before.")
+            self.tell(f"{self.head(stage)}: already done.")
         return done
 
     def announce(self, stage: str, what: str, estimate: Callable[[], Expected | float | None]) -> None:
-        """Say what a stage is about to do, and how long that will take where that is asked for."""
+        """Print what a stage will do and, if the settings ask for it, the estimated time."""
         time = ""
         if self.settings.estimate:
-            with progress.working(f"{self.head(stage)}: measuring how long it will take"):
+            with progress.working(f"{self.head(stage)}: estimating the time"):
                 found = estimate()
                 seconds = found.seconds if isinstance(found, Expected) else found
-            time = "; how long, its progress will tell" if seconds is None else f"; about {clock(seconds)}"
+            time = "; its progress will show the time" if seconds is None else f"; about {clock(seconds)}"
         self.tell(f"{self.head(stage)}: {what}{time}.")
 
     def files(self, posterior: str, bank: Path, *, device: str | None = None) -> Files:
-        """What opens this posterior and bank, in whatever process, to be used as the recipe says."""
+        """Opens this posterior and bank in any process, configured by the recipe."""
         recipe, settings = self.recipe, self.settings
         return Files(
             posterior=posterior,
@@ -122,18 +112,18 @@ class Experiment:
         )
 
     def threads(self, stage: str) -> AbstractContextManager[None]:
-        """One thread for small work on a CPU: more gain little, and beside other programs they wait for each other."""
+        """One thread for small work on a CPU: more gain little, and lose time beside other programs."""
         return one_thread(self.device) if one_is_enough(self.recipe, stage) else nullcontext()
 
     def workers(self, images: int) -> int:
-        """Processes that annotate: one a GPU, or one a core; no more than a few blocks each are worth their start."""
+        """Annotation processes: one per GPU or core, but each has at least four blocks, to be worth its start."""
         most = torch.cuda.device_count() if self.device.type == "cuda" else cores()
         return self.settings.workers or max(1, min(most, images // self.recipe.design.images // 4))
 
 
 def one_is_enough(recipe: Recipe, stage: str) -> bool:
-    """Whether a stage's work is so small that one thread does it soon enough. What stands on the posterior is as large
-    as the posterior."""
+    """Whether a stage's work is small enough for one thread. Networks with the posterior as classifier are as large as
+    the posterior."""
     posterior, attention, grid = recipe.posterior, recipe.attention, recipe.data.grid
     few = grid.height * grid.width <= _SMALL
     features = posterior.kind == "tokens" and posterior.stem == "vgg"

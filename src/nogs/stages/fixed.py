@@ -1,4 +1,4 @@
-"""The fixed order as sequences: the same locations for every image to annotate, to score and to train with."""
+"""The fixed order as sequences: the same locations for every image to annotate, for scoring and training."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ __all__ = ["fixed_sequences"]
 
 
 def fixed_sequences(experiment: Experiment) -> dict[str | None, Sequences]:
-    """Sequences of one order for each attribute that is asked for, by attribute."""
+    """Sequences of one order for each chosen attribute, by attribute."""
     recipe, task, device = experiment.recipe, experiment.task, experiment.device
     ids, attributes = task.splits["annotate"], experiment.attributes
     if not ids:
         raise InputError(f"Task {task.title!r} has no images to annotate; raise data.annotated.")
     source = needed(experiment)
     check_glimpses(experiment, source)
+    variables = [0 if attribute is None else task.attribute(attribute) for attribute in attributes]
     posterior = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
     found = order_of(
         task,
@@ -35,7 +36,7 @@ def fixed_sequences(experiment: Experiment) -> dict[str | None, Sequences]:
         images=resident(task.images, device),
         labels=torch.from_numpy(label_table(task)).to(device),
         glimpses=recipe.glimpses,
-        variables=[0 if attribute is None else task.attribute(attribute) for attribute in attributes],
+        objectives=[variables] if recipe.plus.shared else [[variable] for variable in variables],
     )
     made_by = {
         "method": "fixed order",
@@ -45,9 +46,11 @@ def fixed_sequences(experiment: Experiment) -> dict[str | None, Sequences]:
         "images": len(strangers(task, source)),
         "nogs": __version__,
     }
+    if len(found.order) < len(attributes):
+        made_by["shared"] = list(attributes)
     out: dict[str | None, Sequences] = {}
-    for attribute, order, losses in zip(attributes, found.order, found.losses):
-        after = losses.gather(1, order[:, None])[:, 0]
+    nats = found.losses.gather(2, found.order[..., None])[..., 0]
+    for attribute, order, after in zip(attributes, *(x.expand(len(attributes), -1) for x in (found.order, nats))):
         out[attribute] = Sequences(
             task=task.name,
             attribute=attribute,

@@ -1,4 +1,4 @@
-"""How long all stages of a run on pictures will take, before they are decoded: measured on blank images."""
+"""Estimated time of all stages of a run on pictures before they are decoded, measured on blank images."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from nogs.stages.settings import Settings
 
 __all__ = ["forecast"]
 
-_REPORT = 20.0  # s: figures take about as long whatever the pictures are
+_REPORT = 20.0  # s, which hardly depends on the pictures
 
 
 def forecast(recipe: Recipe, seen: Survey, *, settings: Settings) -> list[Expected]:
-    """The time of each stage, but of the bank and the sequences, which rest on what is not trained yet."""
+    """The time of each stage but bank and sequences, which depend on networks that are not trained yet."""
     task, device = _blank(recipe, seen), pick_device(settings.device)
     seeds = settings.seeds or (recipe.seed,)
     learning = [Member("ram", seed=seed) for method in settings.method if method not in ON_POSTERIOR for seed in seeds]
@@ -40,7 +40,7 @@ def forecast(recipe: Recipe, seen: Survey, *, settings: Settings) -> list[Expect
     out: list[Expected | None] = [Expected("data", 0, decoding)]
 
     data = settings.data
-    with working(f"Measuring how long images of {recipe.data.image_size} px take"):
+    with working(f"Estimating the time for images of {recipe.data.image_size} px"):
         for stage, measure in (("posterior", estimates.posterior), ("whole-image", estimates.whole)):
             if stage == "posterior" and settings.posterior is not None:
                 continue
@@ -55,7 +55,7 @@ def forecast(recipe: Recipe, seen: Survey, *, settings: Settings) -> list[Expect
 
 
 def _blank(recipe: Recipe, seen: Survey) -> Task:
-    """As many images as there are pictures, all black, of the size and with the splits of the recipe."""
+    """A task of black images: as many as there are pictures, with the recipe's size and splits."""
     data, number = recipe.data, seen.images
     validation = max(1, round(number * data.validation_share))
     ids = tuple(map(str, range(number)))

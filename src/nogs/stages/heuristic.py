@@ -1,4 +1,4 @@
-"""The stage `heuristic`: how salient is each location before anything is seen (Eq. 17)? Asked for by some methods."""
+"""The stage `heuristic`: the saliency of each location before any glimpse (Eq. 17), which some methods need."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["draw", "find_map", "made_from", "make_map"]
 
 
 def find_map(experiment: Experiment, methods: Sequence[str]) -> Path | None:
-    """Where the map that some methods need lies: given, of the run's own annotation, made before, or made now.
+    """The path of the map that some methods need: given, from the run's annotation, made before, or made now.
 
-    One that was made before from another posterior or bank than would be used now is refused. Without a posterior
-    there is none, and the method says what it lacks.
+    A map made before with another posterior or bank than now is refused. Without a posterior there is no map, and the
+    method reports what is missing.
     """
     recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
     if settings.heuristic is not None or not any(needs_heuristic(method, recipe.attention) for method in methods):
@@ -53,7 +53,7 @@ def find_map(experiment: Experiment, methods: Sequence[str]) -> Path | None:
     if there:
         before, now = load_heuristic(kept, task=task).provenance, made_from(posterior, bank)
         others = {"posterior_digest": "another posterior", "over": "other images", "bank": "another bank"}
-        # a map that was brought from elsewhere may say nothing of what it was made from
+        # a map from elsewhere may have no record of what it was made from
         for other in (others[name] for name in others if name in before and before[name] != now.get(name)):
             raise InputError(
                 f"{kept} holds a map that was made with {other} than this command would use; delete that folder, "
@@ -86,13 +86,15 @@ def make_map(experiment: Experiment, *, posterior: str | None, bank: Path | None
         batch = recipe.design.batch_on(device.type)
         opened = load_posterior(posterior, device=device, precision=recipe.posterior.precision, chunk=batch)
         tools = Tools(opened, prior, device)
-    experiment.tell(f"Expected posterior entropy of {len(task.grid):,} locations over {provenance['over']}.")
+    experiment.tell(
+        f"Computing the expected posterior entropy of {len(task.grid):,} locations over {provenance['over']}."
+    )
     first = first_step(tools, np.array(task.images[0]), config=recipe.design, shown=True)
     return Heuristic(first.map.estimate.double().numpy(), first.map.error.double().numpy(), provenance)
 
 
 def made_from(posterior: str, bank: Path | None) -> dict[str, str]:
-    """What a map's provenance says of the posterior and of the bank that it is made with."""
+    """The posterior and the bank of a map, for its provenance."""
     digest = {"posterior_digest": file_digest(find_posterior(posterior))}
     if bank is None:
         return {**digest, "over": "validation images"}
@@ -100,7 +102,7 @@ def made_from(posterior: str, bank: Path | None) -> dict[str, str]:
 
 
 def draw(found: Heuristic, task: Task, attribute: str | None, *, folder: Path) -> None:
-    """Write heuristic[-ATTRIBUTE].png, and .json with the map and what it becomes."""
+    """Write heuristic[-ATTRIBUTE].png, and .json with the map and its provenance."""
     epe = found.of(task, attribute)
     name = "heuristic" + (f"-{attribute}" if attribute else "")
     title = task.title + (f", {attribute}" if attribute else "")

@@ -1,4 +1,4 @@
-"""What each stage of a run was made from, by name, so that one line can say why it is made again."""
+"""`Ledger`: what each stage of a run was made from, to say in one line why a stage is made again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ FILE = "run.json"
 class Ledger:
     """`run.json` of a run: for each stage the fields and inputs that its product came from.
 
-    A stage whose fields or inputs changed is moved out of the run, into the folder beside it that ends in `.before`:
-    nothing that took time is lost.
+    A stage whose fields or inputs changed is moved out of the run, into the folder RUN.before, so that nothing is lost.
     """
 
     def __init__(self, run: Path) -> None:
@@ -36,12 +35,12 @@ class Ledger:
 
     @staticmethod
     def plain(made_from: Mapping[str, Any]) -> dict[str, Any]:
-        """As an entry has it."""
+        """The form in which entries are stored."""
         return {name: list(item) if isinstance(item, tuple) else item for name, item in dotted(made_from).items()}
 
     def enter(self, stage: str, made_from: Mapping[str, Any], *, redo: bool) -> str | None:
-        """Note what a stage is made from now. Where it differs: with `redo` move its product aside and say in one line
-        why, else refuse."""
+        """Record what a stage is made from now. If it changed: with `redo`, move its product aside and return the
+        reason in one line; else refuse."""
         now = self.plain(made_from)
         before = self.entries.get(stage)
         why = None
@@ -49,8 +48,8 @@ class Ledger:
             difference = _difference(before, now)
             if not redo and (self.run / stage).exists():
                 raise InputError(
-                    f"{self.run / stage} is of another recipe or other inputs ({difference}); choose another --out or "
-                    "delete it; nogs run makes it again and keeps the former."
+                    f"{self.run / stage} was made with another recipe or other inputs ({difference}); choose another "
+                    "--out, delete it, or use nogs run, which makes it again and keeps the old one."
                 )
             why = f"{stage}: {difference}{self._move(stage, fingerprint(before))}."
         self.entries[stage] = now
@@ -70,7 +69,7 @@ class Ledger:
             folder.rename(aside)
         except OSError as error:
             raise InputError(f"Cannot move {folder} to {aside} ({error.strerror}); choose another --out.") from error
-        return f"; done again, the former is kept in {aside}"
+        return f"; made again, the old one is kept in {aside}"
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

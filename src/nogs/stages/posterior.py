@@ -1,4 +1,4 @@
-"""The stage `posterior`: what do glimpses say about the label? Trained here, or a trained one that fits."""
+"""The stage `posterior`: the classifier of glimpses, trained here or taken from a file that fits."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["check_glimpses", "evaluate", "find", "name_of", "needed", "train", "
 
 @working("posterior")
 def train(experiment: Experiment) -> Path:
-    """Train the posterior, or take the one that is given or published; with its tables and a plot."""
+    """Train the posterior, or take a given or published one; with its tables and a plot."""
     recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
     folder, config = experiment.folder / "posterior", recipe.posterior
     ready = _ready(experiment)
     if ready is not None:
-        made_from = {"file": file_digest(_file(ready))}
+        made_from = {"file": file_digest(find_posterior(ready))}
         check_glimpses(experiment, ready)
     else:
         made_from = _fields(experiment)
@@ -45,7 +45,7 @@ def train(experiment: Experiment) -> Path:
     if ready is not None:
         if not experiment.skipped("posterior", folder):
             own = "" if settings.posterior else "; --published None trains one here"
-            experiment.tell(f"{experiment.head('posterior')}: {ready}, which was trained before{own}.")
+            experiment.tell(f"{experiment.head('posterior')}: {ready}, already trained{own}.")
             found = adopt(ready, folder / FILE, task=task)
             if "tables" in found:
                 experiment.tell(f"  {_scores(found)}")
@@ -54,7 +54,7 @@ def train(experiment: Experiment) -> Path:
         if not experiment.skipped("posterior", folder):
             experiment.announce(
                 "posterior",
-                "learns what glimpses say about the label",
+                "training the classifier of glimpses",
                 lambda: estimates.posterior(recipe, task, device=experiment.device, data=settings.data),
             )
         train_posterior(
@@ -72,20 +72,19 @@ def train(experiment: Experiment) -> Path:
 
 
 def find(experiment: Experiment) -> str | None:
-    """The posterior that a later stage asks: the given one, the run's own, or the recipe's published one.
+    """The posterior for a later stage: the given one, the run's own, or the recipe's published one.
 
-    One whose training is not finished, or a published one that does not fit, is refused.
+    An unfinished one, or a published one that does not fit, is refused.
     """
     recipe, task, own = experiment.recipe, experiment.task, experiment.folder / "posterior" / FILE
     if (given := experiment.settings.posterior) is not None:
-        _file(given)
         return given
     if own.is_file():
         return str(own)
     if (own.parent / "stage.json").is_file():
         raise InputError(
-            f"The training of the posterior in {own.parent} is not finished; go on with nogs posterior train, or give "
-            "--posterior."
+            f"The training of the posterior in {own.parent} is not finished; resume it with nogs posterior train, or "
+            "give --posterior."
         )
     if recipe.published is None:
         return None
@@ -95,14 +94,14 @@ def find(experiment: Experiment) -> str | None:
             f"The published posterior {recipe.published} can't be used: {why}; train one with nogs posterior train or "
             "give --posterior."
         )
-    experiment.tell(f"Asking the published posterior {recipe.published}.")
+    experiment.tell(f"Using the published posterior {recipe.published}.")
     return recipe.published
 
 
 def evaluate(
     experiment: Experiment, *, split: str, sequences: Path | None = None, attribute: str | None = None
 ) -> tuple[Path, dict[str, list[Row]]]:
-    """Tables of a trained posterior on a split, at random locations and along sequences: their file, and themselves."""
+    """Evaluate a trained posterior on a split, at random locations and along sequences; the file and its tables."""
     recipe, task, device = experiment.recipe, experiment.task, experiment.device
     source = needed(experiment)
     calibrated = load_posterior(source, task=task, device=device, precision=recipe.posterior.precision)
@@ -140,7 +139,7 @@ def evaluate(
 
 
 def needed(experiment: Experiment) -> str:
-    """The posterior that a later stage can't do without; none, or one that does not fit, is refused."""
+    """The posterior for a stage that requires one; a missing or unfit one is refused."""
     source = find(experiment)
     if source is None:
         raise InputError(
@@ -160,26 +159,26 @@ def check_glimpses(experiment: Experiment, source: str) -> None:
 
 
 def name_of(source: str) -> str:
-    """What sequences call the posterior that made them: its file, or the file that the run's own is a copy of."""
+    """Name of a posterior in the record of sequences: its file, or the file of which the run's own is a copy."""
     path = find_posterior(source)
     done = path.with_name("done.json")
     return str((read_json(done) if done.is_file() else {}).get("source", path.stem))
 
 
 def trained_here(found: Recipe) -> tuple[Recipe, str | None]:
-    """The recipe without its published posterior, where fields say how one is to be trained, and a line about that."""
+    """The recipe without its published posterior, if its training fields were changed, and a line about that."""
     usual = recipe(found.data.kind)
     if found.published is None or found.published != usual.published:
         return found, None
     before, now = (dotted(one.posterior.model_dump(exclude={"precision"})) for one in (usual, found))
     for name in differing(before, now):
-        why = f"posterior.{name} is {now[name]!r}, not the published posterior's; so one is trained."
+        why = f"posterior.{name} is {now[name]!r}, unlike the published posterior's, so a new one is trained."
         return found.model_copy(update={"published": None}), why
     return found, None
 
 
 def _ready(experiment: Experiment) -> str | None:
-    """A posterior that need not be trained: given, published and fit, or what this run took before."""
+    """A posterior that needs no training: given, published and fitting, or taken by this run before."""
     recipe, given = experiment.recipe, experiment.settings.posterior
     if given is not None or recipe.published is None:
         return given
@@ -195,22 +194,15 @@ def _ready(experiment: Experiment) -> str | None:
 
 
 def _fields(experiment: Experiment) -> dict[str, Any]:
-    """What a posterior that is trained here is made from."""
+    """Record of a posterior that is trained here."""
     config = experiment.recipe.posterior.model_dump(mode="json")
     return {"posterior": config, **experiment.common()}
 
 
-def _file(source: str) -> Path:
-    path = find_posterior(source)
-    if not path.is_file():
-        raise InputError(f"There is no posterior {path}; check --posterior.")
-    return path
-
-
 def _scores(about: dict[str, Any]) -> str:
-    """What a posterior's tables end with."""
+    """Scores after the most glimpses, in words."""
     last = about["tables"]["test, calibrated"][-1]
     return (
-        f"after {last['glimpses']} glimpses at random locations it is right on {last['accuracy']:.1%} of the test "
-        f"images, its cross-entropy {last['cross_entropy']:.2f} nats"
+        f"test accuracy {last['accuracy']:.1%} after {last['glimpses']} glimpses at random locations, cross-entropy "
+        f"{last['cross_entropy']:z.2f} nats"
     )

@@ -1,4 +1,4 @@
-"""The stage `sequences`: where to look next, so that least is left unknown? Near-optimal sequences for some images."""
+"""The stage `sequences`: near-optimal glimpse sequences for some images."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ __all__ = ["annotate"]
 
 @working("sequences")
 def annotate(experiment: Experiment) -> list[Path]:
-    """Annotate images by one or many workers, for each attribute into a folder of its own; those folders.
+    """Annotate images by one or many workers, into a folder for each attribute; the folders.
 
-    Everything is checked before it is begun. Sequences of test images, which must train nothing, have a folder of
-    their own.
+    Everything is checked first. Sequences of test images, on which nothing may be trained, have a separate folder.
     """
     recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
     ids, attributes = _images(settings.subset, task, settings.split), experiment.attributes
@@ -99,9 +98,9 @@ def annotate(experiment: Experiment) -> list[Path]:
         assert found is not None
         assert found.entropy_before is not None
         done = read_json(folder / "done.json")
-        left = " ".join(f"{nats:.2f}" for nats in found.entropy_before.mean(0))
+        left = " ".join(f"{nats:z.2f}" for nats in found.entropy_before.mean(0))
         experiment.tell(
-            f"  {counted(len(found), 'sequence')}; nats left before each glimpse: {left} "
+            f"  {counted(len(found), 'sequence')}; mean entropy (nats) before each glimpse: {left} "
             f"({done['evaluations']:,} evaluations, {done['seconds']:.0f} s)"
         )
         if "posterior_entropy" in done:
@@ -119,7 +118,7 @@ def _seconds(experiment: Experiment, ids: Sequence[str], files: Files, workers: 
 
 
 def _images(subset: str | None, task: Task, split: str) -> tuple[str, ...]:
-    """The ids that --subset means: part of a split, by default of the images to annotate, or ids."""
+    """The ids of --subset: a range of the split, or ids; by default the whole split."""
     every = task.splits[split]
     if not every and subset is None:
         raise InputError(f"Task {task.title!r} has no images to annotate; raise data.annotated.")
@@ -143,14 +142,14 @@ def _images(subset: str | None, task: Task, split: str) -> tuple[str, ...]:
 
 
 def _executor(experiment: Experiment, images: int) -> tuple[LocalExecutor | RayExecutor, str]:
-    """Who does the work, and the kind of device that it is done on: of a Ray cluster, what its nodes have counts."""
+    """The executor and its kind of device; of a Ray cluster, the nodes' devices count."""
     settings = experiment.settings
     if settings.executor == "local":
         return LocalExecutor(experiment.workers(images)), experiment.device.type
     if settings.workers is not None:
-        raise InputError("--workers is for --executor local; Ray uses all that its cluster has.")
+        raise InputError("--workers is for --executor local; Ray uses its whole cluster.")
     if settings.device not in ("auto", "cpu", "cuda"):
-        raise InputError(f"--device {settings.device} can't be had with --executor ray; choose auto, cpu or cuda.")
+        raise InputError(f"--device {settings.device} is not available with --executor ray; choose auto, cpu or cuda.")
     executor = RayExecutor(address=settings.address)
     kind = "cuda" if settings.device == "cuda" or (settings.device == "auto" and executor.has_gpus()) else "cpu"
     executor.gpus = 1 if kind == "cuda" else 0

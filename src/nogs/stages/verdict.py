@@ -1,4 +1,4 @@
-"""What a run found, in a sentence or two: for the terminal, and for programs in `attention/verdict.json`."""
+"""The verdict of a run: sentences for the terminal, and `attention/verdict.json` for programs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FILE = "verdict.json"
 
 
 def write(run: Path) -> list[str]:
-    """Write what the networks of a run are worth; the sentences. A run without networks has none."""
+    """Write the verdict of a run, and return its sentences; none for a run without networks."""
     try:
         found = verdict(read_run(run))
-    except InputError as error:  # what is damaged elsewhere in the run takes nothing from what was trained
+    except InputError as error:  # damage elsewhere in the run must not fail a finished training
         return [f"There is no verdict: {error}"]
     if found is None:
         return []

@@ -1,4 +1,4 @@
-"""The stage `whole-image`: what can be known from all pixels? The reference that a few glimpses are held against."""
+"""The stage `whole-image`: a small classifier of whole images, the reference for glimpses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["train"]
 
 
 def train(experiment: Experiment) -> Path:
-    """Train a small classifier of whole images; of a task with attributes one network for all of them."""
+    """Train a small classifier of whole images; one network for all attributes of a task."""
     recipe, task, settings = experiment.recipe, experiment.task, experiment.settings
     folder = experiment.folder / FOLDER
     fields = made_from(recipe.whole, recipe.posterior, data=settings.data)
@@ -26,7 +26,7 @@ def train(experiment: Experiment) -> Path:
         if not experiment.skipped(FOLDER, folder):
             experiment.announce(
                 FOLDER,
-                "a small classifier that sees all pixels, to compare with",
+                "training a small classifier of whole images, the reference",
                 lambda: estimates.whole(recipe, task, device=experiment.device, data=settings.data),
             )
         train_whole(
@@ -47,4 +47,4 @@ def _scores(found: dict[str, Any]) -> str:
     tests = found["tests"]
     accuracy, nll = (fmean(test[name] for test in tests.values()) for name in ("accuracy", "nll"))
     over = f", mean of {len(tests)} attributes" if len(tests) > 1 else ""
-    return f"{accuracy:.1%} of the test images right, NLL {nll:.3f} nats{over}"
+    return f"test accuracy {accuracy:.1%}, NLL {nll:z.3f} nats{over}"

@@ -1,7 +1,7 @@
-"""Other sources of supervision than the design: the paper's heuristic (Eq. 17) and sequences made by hand from parts.
+"""Sources of supervision other than design: the paper's heuristic (Eq. 17), and hand-crafted sequences from parts.
 
-In: expected posterior entropies with nothing seen, or named points on the images of a `Task`. Out: distributions over
-locations to pretrain with, and `Sequences` for the methods PS-H1, PS-H5 and PS-HGS.
+In: expected posterior entropies before any glimpse, or named points on the images of a `Task`. Out: distributions over
+locations for pretraining, and `Sequences` for the methods PS-H1, PS-H5 and PS-HGS.
 """
 
 from nogs.supervision.distribution import LocationDistribution

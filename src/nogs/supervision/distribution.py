@@ -1,4 +1,4 @@
-"""A distribution that every glimpse is drawn from, whatever the image."""
+"""A distribution over locations that is the same for all glimpses and images."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["LocationDistribution"]
 
 @dataclass(frozen=True, eq=False)
 class LocationDistribution:
-    """Probabilities of the locations of a grid, from which each glimpse is drawn on its own."""
+    """Probabilities of the locations of a grid, from which glimpses are drawn independently."""
 
     name: str
     log_probabilities: Float64[np.ndarray, " L"]
 
     @classmethod
     def uniform(cls, grid: Grid) -> LocationDistribution:
-        """Every location is as likely as any other."""
+        """All locations are equally likely."""
         return cls("uniform", np.full(len(grid), -np.log(len(grid))))
 
     @classmethod
@@ -47,7 +47,7 @@ class LocationDistribution:
         attribute: str | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> Sequences:
-        """T independent draws for each image; an image's depend on the seed and its id alone."""
+        """T independent draws for each image, which depend on the seed and the image's id alone."""
         ids = tuple(ids)
         ends = np.cumsum(np.exp(self.log_probabilities))
         counter = torch.arange(glimpses)

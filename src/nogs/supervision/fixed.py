@@ -1,7 +1,7 @@
 """One fixed order of locations for all images: greedy forward selection by the posterior's mean cross-entropy.
 
-It needs no sampler of images: labels are known, and the images are whole. Images that trained the posterior would make
-every location look good, so others are asked. No policy is worth having that this order beats.
+It needs no completions, since labels are known and images are whole. The images must not have trained the posterior: on
+its training images every location looks good. The order is the baseline that a learned policy has to beat.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ __all__ = ["FixedOrder", "between", "coarse_locations", "fixed_order", "order_of
 
 _ALL = 400  # locations: a grid of more is searched coarsely first
 _COARSE = 13  # rows and columns of the coarse search
-_FEW = 500  # images that a large grid is searched on; all decide between the best
-_BEST = 16  # locations
-_ANSWERS = 1 << 24  # numbers that are held at once
+_FEW = 500  # images that a large grid is searched on; all images decide between the best locations
+_BEST = 16  # locations that all images decide between
+_ANSWERS = 1 << 24  # numbers held at once
 
 
 @dataclass(frozen=True)
 class FixedOrder:
-    """For each label variable an order of grid indices, and the mean cross-entropies that it was chosen by.
+    """For each of A objectives an order of grid indices, and the mean cross-entropies that it was chosen by.
 
-    `losses[v, t, l]` is the mean cross-entropy (nats) after the first t locations of the order and l. A large grid is
-    searched coarsely and on some of the images; all decide between the best. Locations in between are interpolated, and
-    never below the best.
+    `losses[a, t, l]` is the mean cross-entropy (nats) after the first t locations of the order and l. A large grid is
+    searched coarsely and on some of the images; all images decide between the best locations. Values in between are
+    interpolated, and never below the best.
     """
 
-    order: Int64[Tensor, "V T"]
-    losses: Float32[Tensor, "V T L"]
+    order: Int64[Tensor, "A T"]
+    losses: Float32[Tensor, "A T L"]
 
 
 def order_of(
@@ -50,16 +50,18 @@ def order_of(
     images: UInt8[Tensor, "N H W 3"],
     labels: Int[Tensor, "N V"],
     glimpses: int,
-    variables: Sequence[int] = (0,),
+    objectives: Sequence[Sequence[int]] = ((0,),),
 ) -> FixedOrder:
     """`fixed_order` on a task's `images` and `labels` that the posterior, read from `source`, was not trained on."""
     rows = torch.from_numpy(task.rows(strangers(task, source))).to(images.device)
     with progress.track("the fixed order", total=None, unit="locations") as bar:
-        return fixed_order(posterior, images, labels, rows, glimpses=glimpses, variables=variables, advance=bar.advance)
+        return fixed_order(
+            posterior, images, labels, rows, glimpses=glimpses, objectives=objectives, advance=bar.advance
+        )
 
 
 def strangers(task: Task, posterior: str) -> tuple[str, ...]:
-    """Images that did not train a posterior: on these no location looks better than it is."""
+    """Images that did not train a posterior, and on which no location looks better than it is."""
     about = about_posterior(posterior)
     split = about.get("went_on", about.get("config", {}).get("split", "posterior"))
     known = {*task.splits[split], *task.splits["test"]}
@@ -74,60 +76,61 @@ def fixed_order(
     rows: Int[Tensor, " n"],
     *,
     glimpses: int,
-    variables: Sequence[int] = (0,),
+    objectives: Sequence[Sequence[int]] = ((0,),),
     advance: Callable[[int], None] = lambda _: None,
 ) -> FixedOrder:
-    """The order for each of `variables`, chosen on the images `rows`; `advance` is told of every location tried."""
+    """The order for each of `objectives`, the label variables whose mean cross-entropy it lowers, chosen on the images
+    `rows`; `advance` is called for every location tried."""
     grid, device = posterior.grid, images.device
     pixels = grid.pixels.to(device)
     coarse, step = coarse_locations(grid), _step(grid)
     few = rows if step == 1 else rows[:: max(1, len(rows) // _FEW)]
-    order = torch.zeros(len(variables), 0, dtype=torch.int64)
-    losses = torch.zeros(len(variables), glimpses, len(grid))
+    order = torch.zeros(len(objectives), 0, dtype=torch.int64)
+    losses = torch.zeros(len(objectives), glimpses, len(grid))
 
-    def asked(prefix: Tensor, locations: Tensor, of: Sequence[int], rows: Tensor = few) -> Float32[Tensor, "v l"]:
-        """Mean cross-entropies of some variables after a prefix and each of these locations."""
-        total = torch.zeros(len(of), len(locations), dtype=torch.float64)
+    def mean_losses(prefix: Tensor, locations: Tensor, of: Sequence[int], rows: Tensor = few) -> Float32[Tensor, "a l"]:
+        """Mean cross-entropies of some objectives after a prefix and each of these locations."""
+        total = torch.zeros(len(locations), labels.shape[1], dtype=torch.float64)
         values = labels.shape[1] * (2 if posterior.space.kind == "bernoulli" else len(posterior.space.names))
         for some in rows.split(max(1, _ANSWERS // (len(locations) * values))):
             seen = pixels[prefix].expand(len(some), -1, 2)
             answers = posterior.look_ahead(images, seen, pixels[locations.to(device)], index=some)
             truth = labels[some][:, None].expand(answers.shape[:-1])
-            total += cross_entropy(answers, truth)[..., list(of)].double().sum(0).T.cpu()
+            total += cross_entropy(answers, truth).sum(0, dtype=torch.float64).cpu()
         advance(len(locations) * len(of))
-        return (total / len(rows)).float()
+        return torch.stack([total[:, list(objectives[a])].mean(1) for a in of]).div(len(rows)).float()
 
     for t in range(glimpses):
-        chosen = torch.zeros(len(variables), 1, dtype=torch.int64)
+        chosen = torch.zeros(len(objectives), 1, dtype=torch.int64)
         for prefix in order.unique(dim=0) if t else order[:1]:
-            sharing = [v for v in range(len(variables)) if torch.equal(order[v], prefix)]
-            first = asked(prefix, coarse, [variables[v] for v in sharing])
-            for v, found in zip(sharing, first):
+            sharing = [a for a in range(len(objectives)) if torch.equal(order[a], prefix)]
+            first = mean_losses(prefix, coarse, sharing)
+            for a, found in zip(sharing, first):
                 tried, values = coarse, found
                 if step > 1:
                     near = _around(grid, int(coarse[_best(coarse, found, prefix)]), step, coarse)
-                    tried, place = torch.cat([coarse, near]).sort()  # of equals the first on the grid is taken
-                    values = torch.cat([found, asked(prefix, near, [variables[v]])[0]])[place]
+                    tried, place = torch.cat([coarse, near]).sort()  # the first on the grid wins a tie
+                    values = torch.cat([found, mean_losses(prefix, near, [a])[0]])[place]
                     last = values.masked_fill(torch.isin(tried, prefix), torch.inf).argsort()[:_BEST]
-                    exact = asked(prefix, tried[last], [variables[v]], rows)[0]
+                    exact = mean_losses(prefix, tried[last], [a], rows)[0]
                     values += exact[0] - values[last[0]]  # differences between locations vary less than images do
                     values[last] = exact
                     found = values[torch.isin(tried, coarse)]
                 best = _best(tried, values, prefix)
-                chosen[v] = tried[best]
-                losses[v, t] = between(grid, found).clamp(min=float(values[best]) + 1e-6)
-                losses[v, t, tried] = values
+                chosen[a] = tried[best]
+                losses[a, t] = between(grid, found).clamp(min=float(values[best]) + 1e-6)
+                losses[a, t, tried] = values
         order = torch.cat([order, chosen], 1)
     return FixedOrder(order, losses)
 
 
 def _best(locations: Int[Tensor, " l"], values: Float32[Tensor, " l"], taken: Int[Tensor, " t"]) -> int:
-    """The location with the least value that is not taken yet; the first of equals."""
+    """The location with the least value that is not taken yet; the first one wins a tie."""
     return int(values.masked_fill(torch.isin(locations, taken), torch.inf).argmin())
 
 
 def _step(grid: Grid) -> int:
-    """Rows and columns from one location of the coarse search to the next; a small grid is searched whole."""
+    """Rows and columns from one location of the coarse search to the next; a small grid is searched in full."""
     rows, columns = grid.shape
     return 1 if rows * columns <= _ALL else -(-max(rows, columns) // _COARSE)
 
@@ -140,7 +143,7 @@ def coarse_locations(grid: Grid) -> Int64[Tensor, " l"]:
 
 
 def _around(grid: Grid, index: int, step: int, tried: Int[Tensor, " l"]) -> Int64[Tensor, " l"]:
-    """Locations closer to one of the coarse search than its step, without those that were tried."""
+    """Locations within less than a step of one of the coarse search, without those already tried."""
     rows, columns = grid.shape
     row, column = divmod(index, columns)
     near = torch.cartesian_prod(

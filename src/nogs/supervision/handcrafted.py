@@ -1,9 +1,9 @@
 """Hand-crafted glimpse sequences (HGS, section 6): beak, eye, forehead, belly, feet of a bird, by CUB's part labels.
 
 The paper's text in full: these parts in that order; an obscured one is replaced by a randomly selected visible part.
-What it leaves open is decided here: of two eyes or legs the left one is taken if it is visible, else the right one. A
-replacement is a part that the sequence does not show otherwise, while there are such; an image without any visible part
-is looked at in its centre. The glimpse is centred on the part and moved to the nearest location of the grid.
+This module decides what the paper leaves open. Of two eyes or legs it takes the left one if visible, else the right
+one. A replacement is a part that is not in the sequence yet, if there is one. An image without any visible part gets
+glimpses of its centre. Each glimpse is centred on its part and moved to the nearest location of the grid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ORDER: dict[str, tuple[str, ...]] = {
     "belly": ("belly",),
     "feet": ("left leg", "right leg"),
 }
-"""What is looked at in order, and the names of CUB's parts that stand for it, the preferred one first."""
+"""The parts in the order of looking, each with CUB's names for it, the preferred one first."""
 
 
 def handcrafted(task: Task, ids: Iterable[str], *, glimpses: int, seed: int) -> Sequences:
-    """A hand-crafted sequence for each image; with T > 5 glimpses the further ones show further parts at random."""
+    """A hand-crafted sequence for each image; with T > 5 glimpses, the later ones show other parts at random."""
     parts, ids, grid = task.parts, tuple(ids), task.grid
     needed = [name for names in ORDER.values() for name in names]
     missing = [name for name in needed if parts is None or name not in parts.names]

@@ -1,7 +1,7 @@
-"""The heuristic's map: expected posterior entropy of every location with nothing seen, kept with what it was made from.
+"""The heuristic's map: expected posterior entropy of every location before any glimpse, stored with its provenance.
 
-It is the first step of the design (the same for every image of a task), so `first.safetensors` of `nogs annotate`
-serves as well as a map that was made for this purpose.
+It is the first step of the design, which is the same for every image of a task. So `first.safetensors` of `nogs
+annotate` can be used as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FILES = (FILE, "first.safetensors", f"heuristic/{FILE}", "sequences/first.safet
 
 
 class _About(Header):
-    """What a map's file says about it; that of `nogs annotate` says other things."""
+    """The metadata of a map's file; the files of `nogs annotate` have others."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -87,7 +87,7 @@ def load_heuristic(path: Path, *, task: Task) -> Heuristic:
     else:
         tensors, said = load_tensors(file)
         if said.get("format") not in (_FORMAT, FIRST_FORMAT) or not {"estimate", "error"} <= tensors.keys():
-            raise InputError(f"{file} is no map of the heuristic; make one with nogs sequences heuristic.")
+            raise InputError(f"{file} is not a map of the heuristic; make one with nogs sequences heuristic.")
         with described(file, "a map of the heuristic"):
             about = _About.model_validate(said)
         epe, error = (tensors[name].double().numpy() for name in ("estimate", "error"))
@@ -100,7 +100,7 @@ def load_heuristic(path: Path, *, task: Task) -> Heuristic:
             f"but {task.title!r} has {variables} x {len(task.grid)}; make one for it with nogs sequences heuristic."
         )
     if about.grid is not None and about.grid != task.grid.to_json():
-        raise InputError(f"{file} is a map of another grid than task {task.title!r} has; make one for it.")
+        raise InputError(f"{file} is a map for another grid than task {task.title!r} has; make one for it.")
     if not np.isfinite(epe).all():
         raise InputError(f"{file} has no value for some locations; make a whole map with nogs sequences heuristic.")
     return Heuristic(epe, error, about.provenance)
@@ -115,7 +115,7 @@ def _numbers(array: np.ndarray, path: Path) -> Float64[np.ndarray, ...]:
 class ImagePrior:
     """Draws from p(image) without a bank: some of the task's own images, each as likely as any other.
 
-    With nothing seen, completions are draws from the prior, and held-out photographs are just that.
+    Before any glimpse, completions are draws from the prior, and so are held-out images.
     """
 
     def __init__(self, images: UInt8[Tensor, "N H W 3"], *, fingerprint: str) -> None:
@@ -129,9 +129,9 @@ class ImagePrior:
     def complete(
         self, images: UInt8[Tensor, "B H W 3"], pixels: Int64[Tensor, "B T 2"], *, ids: Sequence[str]
     ) -> Completions:
-        """All of the prior's images; once something was seen they are no completions, and this is refused."""
+        """All of the prior's images; after a glimpse they would not be completions, so this is refused."""
         if pixels.shape[1]:
-            raise ValueError("Images that were not looked at complete nothing that was seen.")
+            raise ValueError("Draws from the prior can't complete glimpses.")
         number, device = len(self.images), self.images.device
         shape, unknown = (len(images), number), torch.full((len(images),), torch.nan, device=device)
         return Completions(

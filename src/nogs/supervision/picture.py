@@ -1,4 +1,4 @@
-"""The heuristic drawn: expected posterior entropy before any glimpse, and the distributions that it becomes."""
+"""A figure of the heuristic: expected posterior entropy before any glimpse, and the distributions made from it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The whole-image reference: a small classifier that sees every pixel, which a few glimpses are held against.
+"""The whole-image reference: a small classifier of the whole image, the baseline for glimpses.
 
-In: a `Task` and where the recipe's posterior starts from (nothing, or ImageNet). Out: a folder with the network and its
-test accuracy, calibrated; of a task with attributes one network and an accuracy for each.
+In: a `Task`, and the recipe's posterior, which determines whether training starts from ImageNet. Out: a folder with the
+calibrated network and its test accuracy. A task with attributes has one network and an accuracy for each attribute.
 """
 
 from nogs.runtime.lazy import imported
@@ -10,7 +10,7 @@ _HOMES = {
     "WholeConfig": "nogs.whole.config",
     "WholeImage": "nogs.whole.network",
     "train_whole": "nogs.whole.training",
-    "whole_accuracy": "nogs.whole.evaluation",
+    "whole_scores": "nogs.whole.evaluation",
 }
 __all__ = [*_HOMES]
-__getattr__ = imported(__name__, _HOMES)  # a recipe needs the fields alone
+__getattr__, __dir__ = imported(__name__, _HOMES)  # lazy: a recipe needs only the fields

@@ -1,4 +1,4 @@
-"""What the whole-image reference scores: temperatures, accuracies, and where a run keeps them."""
+"""Scores of the whole-image reference: temperatures, accuracies, and their place in a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nogs.posterior.protocol import cross_entropy
 from nogs.runtime.files import read_json
 from nogs.runtime.headers import described
 
-__all__ = ["FILE", "FOLDER", "inverse_temperatures", "scores", "whole_accuracy"]
+__all__ = ["FILE", "FOLDER", "inverse_temperatures", "scores", "whole_scores"]
 
 FOLDER, FILE = "whole-image", "evaluation.json"
 
@@ -23,7 +23,7 @@ FOLDER, FILE = "whole-image", "evaluation.json"
 def inverse_temperatures(
     logits: Float32[Tensor, "n O"], labels: Int[Tensor, "n V"], *, space: LabelSpace
 ) -> Float32[Tensor, " V"]:
-    """A factor on the logits for each label variable, with the least cross-entropy on these images."""
+    """The factor on the logits of each label variable that minimises the cross-entropy on these images."""
     if space.kind == "categorical":
         return fit_inverse_temperature(logits, labels, head=Head(space))
     single = [
@@ -36,7 +36,7 @@ def inverse_temperatures(
 def scores(
     logits: Float32[Tensor, "n O"], labels: Int[Tensor, "n V"], *, scale: Float32[Tensor, " V"], space: LabelSpace
 ) -> dict[str, dict[str, float]]:
-    """Accuracy, balanced accuracy and NLL (nats) of each label variable; the only one of a categorical task is ""."""
+    """Accuracy, balanced accuracy and NLL (nats) of each label variable; that of a categorical task is named ""."""
     answers = Head(space).log_probabilities(logits, scale.expand(len(logits), -1))
     right, nll = (answers.argmax(-1) == labels).float(), cross_entropy(answers, labels)
     names = ("",) if space.kind == "categorical" else space.names
@@ -50,16 +50,17 @@ def scores(
     }
 
 
-def whole_accuracy(run: Path, attribute: str | None) -> float | None:
-    """Test accuracy of a run's whole-image reference, where it has one."""
+def whole_scores(run: Path, attribute: str | None) -> dict[str, float] | None:
+    """Test accuracy, balanced accuracy and NLL of a run's whole-image reference, or None if it has none."""
     path = run / FOLDER / FILE
     if not path.is_file():
         return None
     found = read_json(path)
     with described(path, "the evaluation of a whole-image reference"):
-        return float(found["tests"][attribute or ""]["accuracy"])
+        own = found["tests"][attribute or ""]
+        return {name: float(own[name]) for name in ("accuracy", "balanced_accuracy", "nll")}
 
 
 def _balanced(right: Float32[Tensor, " n"], labels: Int[Tensor, " n"]) -> float:
-    """Mean over the classes that are present of the share of their images that were right."""
+    """Mean accuracy of the classes that are present."""
     return torch.stack([right[labels == label].mean() for label in labels.unique()]).mean().item()

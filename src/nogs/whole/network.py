@@ -1,4 +1,4 @@
-"""The network of the whole-image reference: features of all pixels, pooled over the image, and one linear layer."""
+"""The network of the whole-image reference: features of the image, pooled over it, and one linear layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from nogs.runtime import streams
 
 __all__ = ["Residual", "WholeImage", "build", "pretrained"]
 
-_SMALLEST = 8  # px: a feature map of this side is halved no further
+_SMALLEST = 8  # px: a feature map of this side is not halved again
+_CELLS = 4  # a side: frozen features are also pooled over each cell, since they can't learn where things are
 
 
 class Block(nn.Module):
@@ -31,9 +32,9 @@ class Block(nn.Module):
         self.shortcut_norm = nn.BatchNorm2d(wider)
 
     def forward(self, x: Float[Tensor, "B C h w"]) -> Float[Tensor, "B D h2 w2"]:
-        """The sum of both ways."""
+        """The sum of both branches."""
         deep = self.second_norm(self.second(F.relu(self.first_norm(self.first(x)))))
-        # the mean of the pixels that a cell covers; at the border of an odd side, of those that there are
+        # the mean of the pixels that a cell covers; at the border of an odd side, of the existing ones
         mean = F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False)
         return F.relu(deep + self.shortcut_norm(self.shortcut(mean)))
 
@@ -60,7 +61,7 @@ class Residual(nn.Module):
 
 
 class VGG(nn.Module):
-    """The layers of VGG-16 that the posterior's stem has, over the whole image, enlarged as its glimpses are."""
+    """The VGG-16 layers of the posterior's stem on the whole image, enlarged like the glimpses."""
 
     def __init__(self, stem: VGGStem) -> None:
         super().__init__()
@@ -76,22 +77,25 @@ class VGG(nn.Module):
 
 
 class WholeImage(nn.Module):
-    """Mean and maximum over the image of each feature, each with mean 0 and variance 1, and one linear layer."""
+    """Mean and maximum of each feature over the image, with `cells` a side also the mean over each cell; normalised to
+    mean 0 and variance 1; and one linear layer."""
 
-    def __init__(self, features: Residual | VGG, outputs: int) -> None:
+    def __init__(self, features: Residual | VGG, outputs: int, *, cells: int = 0) -> None:
         super().__init__()
-        self.features = features
-        self.norm = nn.BatchNorm1d(2 * features.channels, affine=False)
-        self.classify = Float32Linear(2 * features.channels, outputs)
+        self.features, self.cells = features, cells
+        inputs = (2 + cells**2) * features.channels
+        self.norm = nn.BatchNorm1d(inputs, affine=False)
+        self.classify = Float32Linear(inputs, outputs)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def pool(self, images: UInt8[Tensor, "B H W 3"]) -> Float32[Tensor, "B D"]:
-        """What the linear layer is trained on."""
+        """Pooled features, the input of the linear layer."""
         maps = self.features(images).float()
-        return torch.cat([maps.mean((2, 3)), maps.amax((2, 3))], 1)
+        cells = [F.adaptive_avg_pool2d(maps, self.cells).flatten(1)] if self.cells else []
+        return torch.cat([maps.mean((2, 3)), maps.amax((2, 3)), *cells], 1)
 
     def answer(self, pooled: Float32[Tensor, "B D"]) -> Float32[Tensor, "B O"]:
-        """Logits from what `pool` found."""
+        """Logits from the output of `pool`."""
         return self.classify(self.norm(pooled))
 
     def forward(self, images: UInt8[Tensor, "B H W 3"]) -> Float32[Tensor, "B O"]:
@@ -100,14 +104,22 @@ class WholeImage(nn.Module):
 
 
 def pretrained(posterior: PosteriorConfig) -> bool:
-    """Whether the posterior starts from ImageNet, and so the reference does."""
+    """Whether the posterior, and so the reference, starts from ImageNet weights."""
     return posterior.kind == "tokens" and posterior.stem == "vgg" and posterior.weights != "none"
 
 
 def build(
-    posterior: PosteriorConfig, *, side: int, glimpse: int, width: int, outputs: int, weights: str, seed: int
+    posterior: PosteriorConfig,
+    *,
+    side: int,
+    glimpse: int,
+    width: int,
+    outputs: int,
+    weights: str,
+    seed: int,
+    frozen: bool = False,
 ) -> WholeImage:
-    """A network with initial weights from a seed, or with VGG-16's from `weights`."""
+    """A network with initial weights from a seed, or with VGG-16's from `weights`, whose features may be frozen."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.key(seed, "whole-image weights"))
         if not pretrained(posterior):
@@ -116,4 +128,4 @@ def build(
         assert isinstance(stem, VGGStem)
         if weights != "none":
             stem.load(weights)
-        return WholeImage(VGG(stem), outputs)
+        return WholeImage(VGG(stem), outputs, cells=_CELLS if frozen else 0)

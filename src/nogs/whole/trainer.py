@@ -1,7 +1,12 @@
-"""The loop that trains the whole-image reference, with the best version on the validation images kept."""
+"""The training loop of the whole-image reference, which keeps the best version on the validation images.
+
+A stopped training resumes from its last saved state and gives the same result, since batches are functions of the
+iteration. With frozen features it starts again: their computation takes most of the time.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from pathlib import Path
@@ -21,22 +26,21 @@ from nogs.posterior.queries import resident
 from nogs.runtime import progress, streams
 from nogs.runtime.device import pick_precision
 from nogs.runtime.errors import InputError
-from nogs.runtime.rates import falling, set_rate
+from nogs.runtime.rates import adam_state, adam_tensors, falling, set_rate
 from nogs.runtime.training import Training
 from nogs.whole.config import WholeConfig
 from nogs.whole.network import WholeImage, build, pretrained
 
 __all__ = ["Trainer"]
 
-_DECAY = 0.05  # of matrices
+_DECAY = 0.05  # weight decay of matrices
 _AT_ONCE = {"cpu": 64, "cuda": 256}  # images whose features are in memory together
 
 
 class Trainer(Training):
-    """The network with its optimiser; so short a training that it begins again where it was stopped."""
+    """The network with its optimiser."""
 
     title = "training on whole images"
-    state = None
     network: WholeImage
 
     def __init__(
@@ -47,8 +51,11 @@ class Trainer(Training):
         posterior: PosteriorConfig,
         seed: int,
         device: torch.device,
+        mark: str,
         data: Path | None = None,
     ) -> None:
+        """`mark` is the fingerprint of all that determines the network."""
+        self.mark = mark
         self.task, self.config, self.posterior, self.seed, self.device = task, config, posterior, seed, device
         self.training = torch.from_numpy(task.rows("train")).to(device)
         self.batch = min(config.batch, len(self.training))
@@ -56,6 +63,9 @@ class Trainer(Training):
             raise InputError(f"Task {task.name!r} has one training image; the whole-image reference needs two or more.")
         self.images, self.head = resident(task.images, device), Head(task.space)
         self.labels = torch.from_numpy(label_table(task)).to(device)
+        self.pretrained = pretrained(posterior)
+        self.frozen = self.pretrained and config.pretrained_rate == 0
+        """Whether the features are frozen and computed once."""
         network = build(
             posterior,
             side=max(task.grid.height, task.grid.width),
@@ -64,18 +74,17 @@ class Trainer(Training):
             outputs=self.head.outputs,
             weights=find_weights(posterior.weights, data),
             seed=seed,
+            frozen=self.frozen,
         ).to(device)
-        self.pretrained = pretrained(posterior)
-        self.frozen = self.pretrained and config.pretrained_rate == 0
-        """Whether the features stay as they are, and are computed once."""
         super().__init__(
             network,
             iterations=config.iterations,
-            # a linear layer alone overfits soon, and is judged in no time
+            # a linear layer alone overfits early, and its validation takes no time
             validate_every=max(1, config.iterations // (50 if self.frozen else 10)),
             precision=pick_precision("auto", device),
             limit=None if self.frozen else config.seconds,
         )
+        self.state = None if self.frozen else Training.state
         self.pooled: Float32[Tensor, "N D"] | None = None
         self.optimizer = self._optimizer()
         self.order, self.epoch = self.training, -1
@@ -88,7 +97,7 @@ class Trainer(Training):
             parameter.requires_grad_(factor > 0)
             if factor > 0:
                 groups.setdefault((factor, parameter.ndim > 1), []).append(parameter)
-        return torch.optim.AdamW(
+        optimizer = torch.optim.AdamW(
             [
                 {"params": some, "factor": factor, "weight_decay": _DECAY if matrices else 0.0}
                 for (factor, matrices), some in groups.items()
@@ -96,9 +105,12 @@ class Trainer(Training):
             lr=self.config.learning_rate,
             fused=True,
         )
+        for learned in itertools.chain(*groups.values()):
+            optimizer.state[learned] = adam_state(learned)
+        return optimizer
 
     def run(self, folder: Path) -> None:
-        """All iterations, or what the time allows; a loss that is not finite is refused."""
+        """Train for all iterations or until the time limit; a loss that is not finite is an error."""
         if self.frozen:
             began = time.monotonic()
             with self.precision.active():
@@ -112,13 +124,13 @@ class Trainer(Training):
             )
 
     def look(self) -> None:
-        """Compute the frozen features of every image once; of training images, of as many as the time allows."""
-        judging = torch.cat([torch.from_numpy(self.task.rows(split)) for split in ("validation", "test")])
+        """Compute the frozen features of every image once, or of as many training images as the time allows."""
+        evaluated = torch.cat([torch.from_numpy(self.task.rows(split)) for split in ("validation", "test")])
         order = streams.permutation(streams.key(self.seed, "whole-image looks"), len(self.training), self.device)
-        chosen, seen, began = torch.cat([judging.to(self.device), self.training[order]]), 0, math.inf
+        chosen, seen, began = torch.cat([evaluated.to(self.device), self.training[order]]), 0, math.inf
         with progress.track("features of whole images", total=len(chosen), unit="images") as bar:
             for rows in chosen.split(_at_once(self.device)):
-                if seen >= len(judging):
+                if seen >= len(evaluated):
                     began = min(began, time.monotonic())
                 found = self.features(rows)
                 if self.pooled is None:
@@ -127,13 +139,13 @@ class Trainer(Training):
                 seen += len(rows)
                 bar.advance(len(rows))
                 late = self.config.seconds is not None and time.monotonic() - began >= self.config.seconds
-                if late and seen - len(judging) >= self.batch:
+                if late and seen - len(evaluated) >= self.batch:
                     break
-        self.training = chosen[len(judging) : seen]
+        self.training = chosen[len(evaluated) : seen]
 
     @torch.no_grad()
     def features(self, rows: Int[Tensor, " B"]) -> Float32[Tensor, "B D"]:
-        """The pooled features of some images as they are."""
+        """The pooled features of some images, unchanged."""
         return self.network.pool(self.images[rows])
 
     def step(self) -> None:
@@ -157,7 +169,7 @@ class Trainer(Training):
         self.iteration += 1
 
     def shown(self, rows: Int[Tensor, " B"]) -> UInt8[Tensor, "B H W 3"]:
-        """Training images as they are seen this time: mirrored and changed as for the posterior."""
+        """Training images of the current iteration, mirrored and changed as for the posterior."""
         drawn = self.iteration * self.batch + torch.arange(len(rows), device=self.device)
         flip: Bool[Tensor, " B"] | None = None
         if self.posterior.flip:
@@ -170,7 +182,7 @@ class Trainer(Training):
 
     @torch.no_grad()
     def logits(self, split: str) -> Float32[Tensor, "n O"]:
-        """Logits of the images of a split, by the network as it is now."""
+        """Logits of the images of a split, from the network in its current state."""
         rows = torch.from_numpy(self.task.rows(split)).to(self.device)
         self.network.eval()
         with self.precision.active():
@@ -191,6 +203,16 @@ class Trainer(Training):
             "validation_cross_entropy": cross_entropy(answers, truth).mean().item(),
             "validation_accuracy": accuracy,
         }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name."""
+        out = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        out.update({f"best.{name}": value for name, value in self.best.items()})
+        return {**out, **adam_tensors(self.optimizer, dict(self.network.named_parameters()))}
+
+    def fingerprint(self) -> str:
+        """The fingerprint that a state must have to be resumed here."""
+        return self.mark
 
 
 def _at_once(device: torch.device) -> int:

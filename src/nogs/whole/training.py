@@ -1,4 +1,4 @@
-"""Training of the whole-image reference as a stage; so short that one which was stopped starts again."""
+"""Training of the whole-image reference as a stage."""
 
 from __future__ import annotations
 
@@ -35,28 +35,33 @@ def train_whole(
     device: str = "auto",
     data: Path | None = None,
 ) -> None:
-    """Train, calibrate and judge the reference; what is done is left alone, what was begun starts again.
+    """Train, calibrate and evaluate the reference; a finished one is kept, an interrupted one resumes.
 
     `folder` gets network.safetensors, evaluation.json and metrics.jsonl. Images are mirrored and changed as for the
-    `posterior`, and VGG-16's weights are looked for in the folder `data` first.
+    `posterior`. VGG-16's weights are first searched in the folder `data`.
     """
     fields = made_from(config, posterior, data=data)
-    mark = fingerprint("whole image 1", fields, task.fingerprint, seed)
+    mark = fingerprint("whole image 2", fields, task.fingerprint, seed)
     named = dotted({**fields, "seed": seed, "data": task.fingerprint})
     stage = Stage(folder, name="whole-image", fingerprint=mark, fields=named)
     stage.check_folder()
     if stage.done:
         return
-    trainer = Trainer(task, config=config, posterior=posterior, seed=seed, device=pick_device(device), data=data)
+    trainer = Trainer(
+        task, config=config, posterior=posterior, seed=seed, device=pick_device(device), mark=mark, data=data
+    )
     stage.begin()
     trainer.run(folder)
     _write(trainer, folder)
     stage.finish(iterations=trainer.iteration, training_seconds=round(trainer.spent, 1))
+    (folder / "state.safetensors").unlink(missing_ok=True)
 
 
 def made_from(config: WholeConfig, posterior: PosteriorConfig, *, data: Path | None) -> dict[str, Any]:
-    """The fields that decide the reference: its own, and those of the posterior that it shares. A file of weights is
-    known by what it holds."""
+    """The fields that determine the reference: its own, and those that it shares with the posterior.
+
+    A digest stands for a file of weights.
+    """
     shared = {"flip": posterior.flip, "augment": posterior.augment.model_dump(mode="json")}
     if pretrained(posterior):
         source = find_weights(posterior.weights, data)
@@ -70,7 +75,7 @@ def made_from(config: WholeConfig, posterior: PosteriorConfig, *, data: Path | N
 
 
 def _write(trainer: Trainer, folder: Path) -> None:
-    """Calibrate the best network, write it, and what it scores on validation and test images."""
+    """Calibrate the best network; write it and its scores on validation and test images."""
     task, network = trainer.task, trainer.network
     network.load_state_dict(trainer.best)
     scale = inverse_temperatures(trainer.logits("validation"), trainer.truth("validation"), space=task.space)

@@ -1,6 +1,6 @@
-"""Generators of bank images, p(I): anything that gives image number i of a stream, whatever was asked before.
+"""Generators of bank images, p(I), with random access to a stream of images by number.
 
-In: numbers of images and a seed. Out: uint8 images of one size. An image depends on its number and the seed alone, so
+In: numbers of images and a seed. Out: uint8 images of one size. An image depends only on its number and the seed, so
 that a build can be resumed.
 """
 
@@ -21,7 +21,7 @@ from nogs.runtime.errors import InputError
 __all__ = ["DIFFERENTIABLE", "Differentiable", "Generator", "make_differentiable", "make_generator"]
 
 DIFFERENTIABLE: tuple[GeneratorName, ...] = ("trained", "stylegan", "finegan")
-"""Generators whose images are functions of a Gaussian latent with a gradient."""
+"""Generators whose images are differentiable functions of a Gaussian latent."""
 
 _NEEDS = {
     "stylegan": "its public weights",
@@ -43,7 +43,7 @@ class Generator(Protocol):
 
     @property
     def count(self) -> int | None:
-        """How many different images there are; None for any number."""
+        """Number of different images; None if unlimited."""
 
     @property
     def fingerprint(self) -> str:
@@ -55,14 +55,14 @@ class Generator(Protocol):
 
 @runtime_checkable
 class Differentiable(Generator, Protocol):
-    """A source whose images are functions, with a gradient, of a latent that is Gaussian a priori."""
+    """A source whose images are differentiable functions of a latent with a Gaussian prior."""
 
     @property
     def latent(self) -> int:
-        """Numbers of the latent."""
+        """Length of the latent."""
 
     def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
-        """Images in -1..1; whatever else they depend on (noise, a discrete code) is drawn by the streams `keys`."""
+        """Images in -1..1; any other randomness (noise, a discrete code) is drawn from the streams `keys`."""
 
 
 def make_differentiable(

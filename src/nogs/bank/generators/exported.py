@@ -1,4 +1,4 @@
-"""Generators from elsewhere, in formats that can't run code: an ONNX file, and a diffusers pipeline of safetensors."""
+"""External generators in formats that can't run code: an ONNX file, and a diffusers pipeline of safetensors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nogs.bank.generators.noise import image_keys, normal, to_pictures
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 from nogs.runtime.fingerprint import files_fingerprint, fingerprint
-from nogs.runtime.reading import read_regular
+from nogs.runtime.reading import read_regular, reason
 from nogs.runtime.streams import key
 
 __all__ = ["Diffusers", "Exported"]
 
 _MOST = 2**31
-"""Bytes of an ONNX file, the most that its format can hold."""
+"""Largest size of an ONNX file in bytes, the limit of its format."""
 
 
 class Exported:
@@ -44,9 +44,9 @@ class Exported:
         taken = self._session.get_inputs()
         shape = taken[0].shape if len(taken) == 1 and taken[0].type == "tensor(float)" else []
         if len(shape) != 2 or (isinstance(shape[1], int) and shape[1] != latent):
-            told = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in taken) or "none"
+            listed = ", ".join(f"{one.name}: {one.type} {one.shape}" for one in taken) or "none"
             raise InputError(
-                f"{path} must take one float32 input [n, {latent}], but its inputs are {told}; export it with that "
+                f"{path} must take one float32 input [n, {latent}], but its inputs are {listed}; export it with that "
                 "one, or set --bank.latent."
             )
         self._input = taken[0].name
@@ -67,13 +67,13 @@ class Exported:
         return to_pictures(torch.from_numpy(np.concatenate(parts)).to(self.device), self.size[0])
 
     def _images(self, latents: Float32[np.ndarray, "n latent"]) -> Float32[np.ndarray, "n 3 H W"]:
-        """One call of the network, filled up to its own n where that is fixed."""
+        """One call of the network, padded to its batch size if that is fixed."""
         lacking = (self._batch or len(latents)) - len(latents)
         given = np.pad(latents, ((0, lacking), (0, 0)))
         try:
             values = self._session.run(None, {self._input: given})[0]
         except Exception as error:  # onnxruntime raises kinds of its own
-            raise InputError(f"{self.path} can't be run on {given.shape} numbers ({_line(error)}).") from error
+            raise InputError(f"{self.path} can't be run on {given.shape} numbers ({reason(error)}).") from error
         if values.ndim != 4 or values.shape[:2] != (len(given), 3) or values.dtype.kind != "f":
             raise InputError(
                 f"{self.path} must give images [n, 3, H, W] for [n, {self.latent}] numbers, not {values.dtype} of "
@@ -83,13 +83,13 @@ class Exported:
 
 
 def _session(data: bytes, *, path: Path, device: torch.device) -> Any:
-    """The network at work. Given as bytes, it can name no other file to be read: its weights must be inside."""
+    """A session of the network. Loaded from bytes, it can't refer to other files, so it must contain its weights."""
     try:
         import onnxruntime
     except ImportError as error:
         raise InputError("The generator 'exported' needs an extra: pip install 'nogs[onnx]'.") from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is raised; the log would say it again
+    options.log_severity_level = 4  # errors are raised, so the log would repeat them
     options.intra_op_num_threads = torch.get_num_threads()
     wanted = ["CUDAExecutionProvider"] * (device.type == "cuda") + ["CPUExecutionProvider"]
     providers = [name for name in wanted if name in onnxruntime.get_available_providers()]
@@ -97,19 +97,13 @@ def _session(data: bytes, *, path: Path, device: torch.device) -> Any:
         return onnxruntime.InferenceSession(data, options, providers=providers)
     except Exception as error:  # onnxruntime raises kinds of its own
         raise InputError(
-            f"{path} is not a whole ONNX network with its weights inside ({_line(error)}); export it again, with "
+            f"{path} is not a whole ONNX network with its weights inside ({reason(error)}); export it again, with "
             "external_data=False."
         ) from error
 
 
-def _line(error: Exception) -> str:
-    """The beginning of a long message."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= 160 else text[:159] + "…"
-
-
 class Diffusers:
-    """An unconditional diffusers pipeline from a local folder; nothing is downloaded, and no code of it is run."""
+    """An unconditional diffusers pipeline from a local folder; nothing is downloaded, and none of its code is run."""
 
     count = None
 
@@ -122,9 +116,9 @@ class Diffusers:
             raise InputError("The generator 'diffusers' needs an extra: pip install 'nogs[diffusers]'.") from error
         try:
             self._pipeline = DiffusionPipeline.from_pretrained(str(folder), local_files_only=True, use_safetensors=True)
-        except Exception as error:  # diffusers raises many kinds on folders that are not whole
+        except Exception as error:  # diffusers raises many types of errors on incomplete folders
             raise InputError(
-                f"{folder} is not a diffusers pipeline with safetensors weights ({_line(error)}); save it again with "
+                f"{folder} is not a diffusers pipeline with safetensors weights ({reason(error)}); save it again with "
                 "save_pretrained."
             ) from error
         self._pipeline.to(device)
@@ -147,7 +141,7 @@ class Diffusers:
 
 
 def _refuse_code(folder: Path) -> None:
-    """Refuse what diffusers would run: it imports Python files of a local folder, and any library that is named."""
+    """Refuse code that diffusers would run: it imports Python files of a local folder, and any library named there."""
     index = folder / "model_index.json"
     parts = read_json(index)
     if not isinstance(parts, dict) or not isinstance(parts.get("_class_name"), str):

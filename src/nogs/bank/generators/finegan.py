@@ -1,4 +1,4 @@
-"""FineGAN (Singh, Ojha and Lee, 2019): the generator network of the public 128 px bird weights, by their own keys."""
+"""FineGAN (Singh, Ojha and Lee, 2019): the generator network of the public 128 px bird weights, with their keys."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class FineGANNetwork(nn.Module):
         self.img_net3, self.img_net3_mask = _Picture(narrow // 4, 3), _Picture(narrow // 4, 1)
 
     def forward(self, z: Float32[Tensor, "n 100"], fine: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 128 128"]:
-        """Images in -1..1 of fine classes; a class's parent is its number // 10."""
+        """Images in -1..1 of the fine classes; a class's parent is its number // 10."""
         child = F.one_hot(fine, CLASSES).to(z)
         parent = F.one_hot(fine // (CLASSES // PARENTS), PARENTS).to(z)
         image = self.img_net1_bg(self.h_net1_bg(child, z))
@@ -131,7 +131,7 @@ class FineGAN:
 
     @classmethod
     def load(cls, path: Path, *, image_size: int, device: torch.device, width: int = 1024) -> FineGAN:
-        """The public weights in a file; counters of batch norm may be missing."""
+        """Load the public weights from a file; counters of batch norm may be missing."""
         tensors = read_weights(path)
         network = FineGANNetwork(width)
         fill(network, tensors, path=path, optional="num_batches_tracked")
@@ -149,6 +149,6 @@ class FineGAN:
         return as_pictures(self.decode(normal(keys, LATENT), keys))
 
     def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
-        """Images in -1..1, as a function of z that can be differentiated; `keys` name each one's fine class."""
+        """Images in -1..1, as a differentiable function of z; `keys` determine each image's fine class."""
         fine = (bits(keys, torch.full_like(keys, 1 << 40)) & (2**40 - 1)) % CLASSES
         return resized(self.network(z, fine).float(), self.size[0])

@@ -1,4 +1,4 @@
-"""The networks of the generator that is trained here: an autoencoder, and a transformer for the flow in its codes."""
+"""The networks of the generator trained here: an autoencoder, and a transformer for the flow in its latent space."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ class Autoencoder(nn.Module):
                 nn.Conv2d(wide, narrow, 3, padding=1),
                 _Residual(narrow),
             ]
-        # no norm at either end: it would take the picture's overall brightness away
+        # no norm at either end: it would remove the picture's overall brightness
         down += [nn.SiLU(), nn.Conv2d(widths[2], latent, 3, padding=1)]
         up += [nn.SiLU(), nn.Conv2d(widths[0], 12, 3, padding=1), nn.PixelShuffle(2)]
         self.down, self.up = nn.Sequential(*down), nn.Sequential(*up)
 
     def encode(self, images: Float[Tensor, "n 3 H W"]) -> Float[Tensor, "n c h w"]:
-        """Latent maps, kept within a few units by a soft bound."""
+        """Latent maps, with a soft bound of a few units."""
         high, wide = (-side % FACTOR for side in images.shape[-2:])
         return 4 * torch.tanh(self.down(F.pad(images, (0, wide, 0, high), mode="replicate")) / 4)
 
     def decode(self, latents: Float[Tensor, "n c h w"], size: tuple[int, int]) -> Float[Tensor, "n 3 H W"]:
-        """Images of that height and width."""
+        """Images of height and width `size`."""
         return self.up(latents)[..., : size[0], : size[1]]
 
 

@@ -1,4 +1,4 @@
-"""Gaussian noise by name, and the way between uint8 pictures and a network's numbers: shared by generative networks."""
+"""For all generative networks: keyed Gaussian noise, and conversion between uint8 pictures and a network's values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["as_pictures", "image_keys", "normal", "resized", "to_pictures", "to_
 def image_keys(
     numbers: Int64[np.ndarray, " n"], *, seed: int, purpose: str, device: torch.device
 ) -> Int64[Tensor, " n"]:
-    """A random stream for each image number."""
+    """The key of a random stream for each image number."""
     return bits(key(seed, purpose), torch.from_numpy(np.asarray(numbers, np.int64)).to(device))
 
 
@@ -35,7 +35,7 @@ def to_pictures(values: Float[Tensor, "n 3 H W"], size: int) -> UInt8[Tensor, "n
 
 
 def resized(values: Float32[Tensor, "n 3 H W"], size: int) -> Float32[Tensor, "n 3 size size"]:
-    """Values of pictures of `size` px."""
+    """Values resized to pictures of `size` px."""
     if values.shape[-2:] == (size, size):
         return values
     return torch.nn.functional.interpolate(

@@ -1,4 +1,4 @@
-"""Generators that need no network: the task's own training images, the digits renderer, a folder of pictures."""
+"""Generators without a network: the task's training images, the digits renderer, a folder of pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff",
 
 
 class TrainingImages:
-    """Training images of a task: first each as it is, then copies that are mirrored, moved and recoloured a little."""
+    """Training images of a task: first the originals, then copies, mirrored and slightly moved and recoloured."""
 
     count = None
 
@@ -44,7 +44,7 @@ class TrainingImages:
         return fingerprint("training-images", self._task.fingerprint, self.rows, self.shift, self.colour)
 
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
-        """Image number i shows training image i modulo their number, changed from the second round on."""
+        """Image number i shows training image i modulo their number; from the second round on it is changed."""
         images = np.array(self._task.images[self.shown(numbers)])
         for n, number in enumerate(numbers):
             if number >= len(self.rows):
@@ -52,7 +52,7 @@ class TrainingImages:
         return torch.from_numpy(images)
 
     def shown(self, numbers: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """Rows of the training images that the images of these numbers show."""
+        """Rows of the training images that these image numbers show."""
         return self.rows[np.asarray(numbers) % len(self.rows)]
 
     def _changed(self, image: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -68,7 +68,7 @@ class TrainingImages:
 
 
 class Digits:
-    """Images like the embedded task's, of the source digits that train its posterior; none shows a held-out digit."""
+    """Images like the embedded task's, from the source digits that train its posterior; none shows a held-out digit."""
 
     count = None
 
@@ -81,7 +81,7 @@ class Digits:
         return fingerprint("digits", self.size, self.fragments)
 
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
-        """The images of these numbers; negative seeds of the renderer keep them apart from any task's own images."""
+        """The images of these numbers; negative seeds of the renderer make them differ from any task's images."""
         images, _, _ = render_digits(
             [int(number) for number in numbers],
             pool="posterior",
@@ -113,14 +113,14 @@ class Folder:
         return fingerprint("folder", names, files_fingerprint(self.paths), self.size)
 
     def generate(self, numbers: Int64[np.ndarray, " n"], *, seed: int) -> UInt8[Tensor, "n H W 3"]:
-        """The pictures of these numbers, whatever the seed."""
+        """The pictures of these numbers; the seed is ignored."""
         how = Preparation(self.size[0], fit="crop", upright=True)
         images = np.empty((len(numbers), *self.size, 3), np.uint8)
         for n, number in enumerate(numbers):
             path = self.paths[int(number)]
             try:
                 images[n] = decode(read_regular(path, most=MOST), how).pixels
-            except Exception as error:  # Pillow's readers raise many kinds on damaged files
+            except Exception as error:  # Pillow raises many types of errors on damaged files
                 raise InputError(
                     f"{path} can't be read as a picture ({reason(error)}); remove it from the folder."
                 ) from error

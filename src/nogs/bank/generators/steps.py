@@ -1,4 +1,4 @@
-"""Steps of the training of a generative network, on a GPU as a captured graph, and the state to go on from."""
+"""Training steps of a generative network, captured as a graph on a GPU, and the state to resume from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nogs.runtime.state import begun, read_state, restore, save_state
 
 __all__ = ["Done", "Work"]
 
-_TOLD = 20  # iterations between two looks at the loss, for which a GPU is waited for
+_TOLD = 20  # iterations between two reads of the loss, each of which waits for the GPU
 _FEW = 100  # steps below which a network has hardly learned anything
 _SAVED = 60.0  # seconds between two saved states, or more where saving is slow
 
@@ -35,14 +35,14 @@ class _Counters(Header):
 
 
 class Done:
-    """How far a training is, in a file to go on from: the stage, its iterations, the time, and tensors by name."""
+    """Progress of a training, saved in a file to resume from: stage, iterations, time, and tensors by name."""
 
     def __init__(self, path: Path | None, *, first: str, mark: str) -> None:
         self.path, self.mark = path, mark
         self.stage = first
         self.iteration = 0
         self.error, self.before = 0.0, 0.0
-        """The autoencoder's error, and the seconds that it took, once it is trained."""
+        """The autoencoder's error and training seconds, once it is trained."""
         self.kept: dict[str, dict[str, Tensor]] = {}
         self._read: dict[str, Tensor] = {}
         self._spent = 0.0
@@ -58,12 +58,12 @@ class Done:
 
     @property
     def seconds(self) -> float:
-        """The time of all steps so far, with what they took before a training was stopped."""
+        """The time of all steps so far, including those before an interruption."""
         return self._spent + (0.0 if self._since is None else time.monotonic() - self._since)
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """What is done within counts as time of training: steps do, encoding all images between the stages does not."""
+        """The block counts as training time: steps do, but encoding all images between the stages does not."""
         self._since = time.monotonic()
         try:
             yield
@@ -71,7 +71,7 @@ class Done:
             self._spent, self._since = self.seconds, None
 
     def restore(self, name: str, tensors: dict[str, Tensor]) -> None:
-        """Overwrite tensors with what was read for them, if anything was; they are saved from now on."""
+        """Overwrite tensors with their saved values, if there are any; they are saved from now on."""
         self.kept[name] = tensors
         prefix = f"{name}."
         read = {key.removeprefix(prefix): value for key, value in self._read.items() if key.startswith(prefix)}
@@ -80,12 +80,12 @@ class Done:
                 restore(self.path, tensors, read, name=prefix)
 
     def next_stage(self, name: str, *, error: float) -> None:
-        """The stage before is done."""
+        """Finish the current stage and begin stage `name`."""
         self.stage, self.iteration, self.error, self.before = name, 0, error, self.seconds
         self.kept, self._read = {}, {}
 
     def save_now_and_then(self) -> None:
-        """Write the state if it is time to."""
+        """Write the state if it is due."""
         if self.path is None or time.monotonic() < self._next:
             return
         asked = time.monotonic()
@@ -97,7 +97,7 @@ class Done:
 
 
 class Work:
-    """Steps of AdamW on a loss of random rows, on a GPU as a captured graph; and, if wanted, the average of weights."""
+    """AdamW steps on a loss of random rows, captured as a graph on a GPU, with an optional average of the weights."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Work:
         # on a GPU a step is a captured graph, which reads these from memory
         self.rate, self.new, self.sums = (torch.zeros((), device=self.device) for _ in range(3))
         self.clock = torch.zeros((), dtype=torch.int64, device=self.device)
-        """The iteration, as the device counts it."""
+        """The iteration, counted on the device."""
         self.optimizer = torch.optim.AdamW(
             network.parameters(),
             lr=self.rate,
@@ -132,14 +132,14 @@ class Work:
         self.average = {name: value.clone() for name, value in self.weights.items()} if averaged else {}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, by name; the tensors themselves, to be read or overwritten."""
+        """Every tensor that training changes, by name; not copies, so that they can be overwritten."""
         out = {f"network.{name}": value for name, value in self.weights.items()}
         out.update({f"average.{name}": value for name, value in self.average.items()})
         out.update(adam_tensors(self.optimizer, dict(self.network.named_parameters())))
         return {**out, "sums": self.sums, "clock": self.clock}
 
     def run(self, done: Done, *, iterations: int, learning_rate: float, limit: float | None) -> None:
-        """From where it is to the last iteration, or until its `limit` of seconds is over."""
+        """Train from the current iteration to the last one, or until `limit` seconds have passed."""
         with done.timed():
             self._run(done, iterations, learning_rate, limit)
 
@@ -151,7 +151,7 @@ class Work:
         with progress.track(self.title, total=iterations if limit is None else None, start=told) as bar:
             while done.iteration < iterations:
                 n, seconds = done.iteration, done.seconds - done.before
-                # the warm-up is over after a tenth of the time too, however few iterations that is
+                # the warm-up also ends after a tenth of the time, however few iterations that is
                 risen = max((n + 1) / warm, 0.0 if limit is None else 10 * seconds / limit)
                 fallen = falling(n, iterations, seconds=seconds, limit=limit)
                 set_rate(self.optimizer, learning_rate * min(risen, fallen))
@@ -162,13 +162,13 @@ class Work:
                 late = limit is not None and done.seconds - done.before >= limit
                 if done.iteration - told < _TOLD and done.iteration < iterations and not late:
                     continue
-                total = float(self.sums)  # waits for a GPU, whose time is then the clock's
+                total = float(self.sums)  # waits for the GPU, so that the clock includes its time
                 left = {} if limit is None else {"left": f"{max(0.0, limit + done.before - done.seconds):.0f} s"}
                 bar.advance(done.iteration - told, loss=(total - sums) / (done.iteration - told), **left)
                 told, sums = done.iteration, total
                 if late:
                     few = "" if told >= _FEW else ": hardly any training; give it more time, or make it smaller"
-                    progress.say(f"The {limit:.4g} s of the {self.title} are over after {told:,} steps{few}.")
+                    progress.say(f"The time limit of {limit:.4g} s ends the {self.title} after {told:,} steps{few}.")
                     break
                 if told < iterations:
                     done.save_now_and_then()

@@ -1,4 +1,4 @@
-"""StyleGAN (Karras, Laine and Aila, 2019): the generator network of the public 1024 px weights, by their own keys."""
+"""StyleGAN (Karras, Laine and Aila, 2019): the generator network of the public 1024 px weights, with their keys."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LATENT = 512
 
 
 def channels(resolution: int) -> int:
-    """Channels of the maps of a resolution."""
+    """Channels of the feature maps at a resolution."""
     return min(8192 // (resolution // 2), 512)
 
 
 class _Weights(nn.Module):
-    """A weight and a bias of the equalised learning rate: multiplied at run time by gain / sqrt(fan_in) x lrmul."""
+    """Weight and bias with equalised learning rate: multiplied at run time by gain / sqrt(fan_in) x lrmul."""
 
     def __init__(self, *shape: int, gain: float = math.sqrt(2), lrmul: float = 1.0) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _Blur(nn.Module):
 
 
 class _UpConvolution(_Weights):
-    """Convolution that doubles the map; narrow maps (fewer than 512 channels) use the fused form."""
+    """Convolution that doubles the map's side; narrow maps (fewer than 512 channels) use the fused form."""
 
     def __init__(self, out: int, inp: int) -> None:
         super().__init__(out, inp, 3, 3)
@@ -143,7 +143,7 @@ class StyleGANNetwork(nn.Module):
         self.g_synthesis = nn.ModuleDict({"torgb": colour, "blocks": nn.ModuleDict(blocks)})
 
     def forward(self, z: Float32[Tensor, "n 512"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 R R"]:
-        """Images, about -1..1; each pixel's noise comes from the image's own stream."""
+        """Images, about -1..1; the noise of each pixel comes from the image's own stream."""
         w = z * torch.rsqrt(z.square().mean(1, keepdim=True) + 1e-8)
         for dense in self.g_mapping.values():
             w = F.leaky_relu(dense(w), 0.2)
@@ -168,7 +168,7 @@ class StyleGAN:
 
     @classmethod
     def load(cls, path: Path, *, image_size: int, device: torch.device, resolution: int = 1024) -> StyleGAN:
-        """The public weights in a file."""
+        """Load the public weights from a file."""
         tensors = read_weights(path)
         network = StyleGANNetwork(resolution)
         fill(network, tensors, path=path)
@@ -186,5 +186,5 @@ class StyleGAN:
         return as_pictures(self.decode(normal(keys, LATENT), keys))
 
     def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
-        """Images, about -1..1, as a function of z that can be differentiated; `keys` name each one's noise."""
+        """Images, about -1..1, as a differentiable function of z; `keys` determine each image's noise."""
         return resized(self.network(z, keys).float(), self.size[0])

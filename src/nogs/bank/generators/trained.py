@@ -1,8 +1,7 @@
-"""The generator that is trained here, on a task's own images, so that whoever has a labelled folder has a bank.
+"""The generator trained here on a task's own images, so that a labelled folder suffices for a bank.
 
-It is flow matching (Lipman, Chen, Ben-Hamu, Nickel and Le, 2023) in the latent space of an autoencoder.
-
-Chosen over a GAN because it does not collapse: completions must be diverse before they must be sharp.
+It is flow matching (Lipman, Chen, Ben-Hamu, Nickel and Le, 2023) in the latent space of an autoencoder. Unlike a GAN it
+does not collapse, and completions need diversity more than sharpness.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = ["CHANNELS", "Trained", "networks"]
 
 FORMAT = "nogs trained generator 1"
 CHANNELS = 16
-"""Of the latent map, whose sides are an eighth of the image's."""
+"""Channels of the latent map, whose sides are an eighth of the image's."""
 _SIZES = ("autoencoder_width", "width", "depth", "steps")  # fields that cost memory or time
 
 
@@ -84,7 +83,7 @@ class Trained:
         self.size, self.ids = (about["size"][0], about["size"][1]), tuple(about["ids"])
         self.steps = int(about["config"]["steps"])
         self.seconds = dict(seconds or {})
-        """Of training and encoding, if it was trained just now; its file is the same however long that took."""
+        """Seconds of training and encoding, if it was just trained; they are not in its file."""
         self.precision = pick_precision("auto", device)
 
     @property
@@ -95,13 +94,13 @@ class Trained:
 
     @property
     def latent(self) -> int:
-        """Numbers of noise that an image is made from."""
+        """Length of the latent, the noise that an image is made from."""
         return self.flow.channels * math.prod(self.flow.side)
 
     def decode(self, z: Float32[Tensor, "n latent"], keys: Int64[Tensor, " n"]) -> Float32[Tensor, "n 3 H W"]:
-        """Images in -1..1, as a function of z that can be differentiated: it flows to a latent map, which is decoded.
+        """Images in -1..1, as a differentiable function of z: it flows to a latent map, which is decoded.
 
-        Nothing else is drawn, so that `keys` are not used.
+        Nothing else is random, so `keys` are not used.
         """
         x = z.reshape(len(z), self.flow.channels, *self.flow.side)
         with self.precision.active():
@@ -117,13 +116,13 @@ class Trained:
         return self.flow(x, torch.full((len(x),), time, device=x.device)).float()
 
     def save(self, path: Path) -> None:
-        """Write the networks and what they were trained on."""
+        """Write the networks and a description of their training."""
         tensors = {**self.autoencoder.state_dict(prefix="autoencoder."), **self.flow.state_dict(prefix="flow.")}
         save_tensors(path, {**tensors, "scale": self._scale}, {"format": FORMAT, "about": self.about})
 
     @classmethod
     def load(cls, path: Path, *, device: torch.device | str = "cpu") -> Trained:
-        """What `save` wrote."""
+        """Load what `save` wrote."""
         path = Path(path)
         said, shapes = tensor_header(path)
         if said.get("format") != FORMAT:
@@ -148,13 +147,13 @@ class Trained:
 
     @classmethod
     def untrained(cls, config: TrainedConfig, *, size: Sequence[int], device: torch.device) -> Trained:
-        """As it is before training: its pictures show nothing, but take as long to make."""
+        """An untrained generator, which takes as long to make its meaningless pictures."""
         about = {"size": list(size), "ids": [], "config": config.model_dump(mode="json")}
         return cls(*networks(config, size), about=about, device=device, scale=torch.ones(CHANNELS, 1, 1))
 
 
 def networks(config: TrainedConfig, size: Sequence[int]) -> tuple[Autoencoder, Flow]:
-    """Both networks for images of that height and width, with weights drawn by torch."""
+    """Both networks for images of height and width `size`, with torch's random initial weights."""
     side = (-(-size[0] // FACTOR), -(-size[1] // FACTOR))
     flow = Flow(channels=CHANNELS, side=side, width=config.width, depth=config.depth)
     return Autoencoder(width=config.autoencoder_width, latent=CHANNELS), flow

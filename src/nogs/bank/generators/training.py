@@ -1,7 +1,7 @@
 """Training of a bank's own generator: first the autoencoder, then the flow between noise and its latent maps.
 
-A killed training goes on from its last saved state to the same result: batches and noise are functions of the
-iteration, and everything else is in the state. The limit of time may be another one by then.
+A killed training resumes from its last saved state and gives the same result: batches and noise are functions of the
+iteration, and everything else is in the state. The time limit may be changed before resuming.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from nogs.runtime.fingerprint import fingerprint
 __all__ = ["STATE", "drawn", "resident_rows", "train_generator"]
 
 STATE = "generator-state.safetensors"
-"""The file to go on from, until the generator is trained."""
+"""The file to resume from, until the generator is trained."""
 
-_AUTOENCODER_SHARE = 1 / 3  # of the time that there is; what the autoencoder leaves is the flow's
+_AUTOENCODER_SHARE = 1 / 3  # of the time limit; the flow has the rest
 
 
 def train_generator(
@@ -45,8 +45,8 @@ def train_generator(
 ) -> Trained:
     """Train on these rows of a task; a held-out image among them is refused.
 
-    The file `state`, if it is of the same training but for its limit of time, is gone on from; it is written every
-    minute.
+    Training resumes from the file `state` if it belongs to the same training, except for the time limit. The file is
+    written every minute.
     """
     ids = [task.ids[row] for row in rows]
     refuse_ids(ids, task, what="The training set of the generator")
@@ -66,7 +66,7 @@ def train_generator(
         began = time.monotonic()
         latents = _latents(autoencoder, images, CHANNELS, precision)
         encoding = time.monotonic() - began
-        del images  # on a GPU their room may be needed
+        del images  # on a GPU their memory may be needed
         scale = latents.std((0, 2, 3), keepdim=True).clamp_min(1e-6)[0]
         latents /= scale
         loss = _train_flow(flow, latents, config, seed, precision, done)
@@ -87,13 +87,13 @@ def train_generator(
 def _train_autoencoder(
     autoencoder: Autoencoder, images: Tensor, config: TrainedConfig, seed: int, precision: Precision, done: Done
 ) -> None:
-    """Minimise `_picture_loss` on images and their mirror images; notes the last mean absolute error, in -1..1."""
+    """Minimise `_picture_loss` on images and their mirror images; records the last mean absolute error, in -1..1."""
     error = torch.zeros((), device=images.device)
 
     def loss(rows: Tensor) -> Tensor:
         target = drawn(images, rows)
         with precision.active():
-            # a little noise on the code, so that the decoder forgives what the flow does not get exactly right
+            # a little noise on the code, so that the decoder tolerates small errors of the flow
             code = autoencoder.encode(target)
             found = autoencoder.decode(code + 0.05 * torch.randn_like(code), (target.shape[2], target.shape[3]))
         error.copy_((found.detach().float() - target).abs().mean())
@@ -115,7 +115,7 @@ def _train_autoencoder(
 
 def _picture_loss(found: Tensor, target: Tensor) -> Tensor:
     """Error of pixels, and of their differences to neighbours at three scales, which keeps edges."""
-    # squares pull the colours right early on, absolute values the details later
+    # squares fit the colours early in training, absolute values the details later
     loss = (found - target).square().mean() + (found - target).abs().mean()
     for _ in range(3):
         for axis in (-1, -2):
@@ -142,12 +142,12 @@ def _latents(autoencoder: Autoencoder, images: Tensor, channels: int, precision:
 def _train_flow(
     flow: Flow, latents: Tensor, config: TrainedConfig, seed: int, precision: Precision, done: Done
 ) -> float:
-    """Regress the velocity latent - noise at a random point of the straight way; the weights become their average."""
+    """Regress the velocity, latent - noise, at a random point between them; the weights become their average."""
 
     def loss(rows: Tensor) -> Tensor:
         target = latents[rows]
         noise = torch.randn_like(target)
-        # times crowd in the middle, where the velocity is hardest to tell (Esser et al., 2024)
+        # times concentrate in the middle, where the velocity is hardest to predict (Esser et al., 2024)
         time = torch.randn(len(target), device=target.device).sigmoid()
         way = time[:, None, None, None]
         with precision.active():
@@ -156,7 +156,7 @@ def _train_flow(
 
     batch = min(config.batch, len(latents))
     work = Work(flow, loss, title="flow", of=len(latents), batch=batch, seed=seed, averaged=True)
-    # a slow first step of the autoencoder may have used up all time, but a schedule needs some
+    # a slow first step of the autoencoder may have used all the time, but a schedule needs some
     limit = None if config.seconds is None else max(1e-3, config.seconds - done.before)
     work.run(done, iterations=config.iterations, learning_rate=config.learning_rate, limit=limit)
     flow.load_state_dict(work.average)
@@ -164,7 +164,7 @@ def _train_flow(
 
 
 def resident_rows(images: np.ndarray, rows: Int64[np.ndarray, " n"], device: torch.device) -> Tensor:
-    """These images on the device, copied a block at a time: the host may have less memory than they take."""
+    """These images on the device, copied block by block, since the host may have too little memory for all."""
     out = torch.empty((len(rows), *images.shape[1:]), dtype=torch.uint8, device=device)
     for first in range(0, len(rows), 4096):
         out[first : first + 4096] = torch.from_numpy(np.array(images[rows[first : first + 4096]])).to(device)

@@ -26,7 +26,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             found = torch.load(path, map_location="cpu", weights_only=True)
         except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
             raise InputError(
-                f"{path} is not a whole state dict of plain tensors; download it again, or save it as safetensors."
+                f"{path} is not a complete state dict of plain tensors; download it again, or save it as safetensors."
             ) from error
         if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
             raise InputError(f"{path} does not hold tensors by name; give the state dict itself.")
@@ -35,9 +35,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], *, path: Path, optional: str = "") -> None:
-    """Load `tensors`; a missing or misshapen one is refused by name, unknown ones are listed and ignored.
+    """Load `tensors`; an error names one that is missing or misshapen, and unknown ones are listed and ignored.
 
-    Names that end with `optional`, if it is given, may be missing.
+    Names that end with `optional` may be missing.
     """
     own = network.state_dict()
     for name, value in own.items():

@@ -26,7 +26,7 @@
   let shown = 0;
   const show = (place) => {
     shown = (place + buttons.length) % buttons.length;
-    // of a figure with a twin for phones, the one that is on the screen
+    // the version for phones or for wide screens, whichever is visible
     const seen = all(":scope > span", buttons[shown]).find((part) => part.getClientRects().length) ?? buttons[shown].firstElementChild;
     const picture = seen.firstElementChild.cloneNode(true);
     held.style.cssText = buttons[shown].style.cssText;
@@ -134,10 +134,10 @@
   const told = (look, t, total) => {
     const [row, column] = look.pixels[t];
     let text = `Glimpse ${t + 1} of ${total}, at row ${row}, column ${column}.`;
-    if (look.entropy) text += ` Before it the posterior's entropy was ${look.entropy[t].toFixed(2)} nats (0 is certainty)`;
-    if (look.entropy && look.epe) text += `; it was expected to leave ${look.epe[t].toFixed(2)}${look.error ? ` ± ${look.error[t].toFixed(2)}` : ""}`;
+    if (look.entropy) text += ` The posterior's entropy before it was ${look.entropy[t].toFixed(2)} nats (0 is certainty)`;
+    if (look.entropy && look.epe) text += `, expected after it ${look.epe[t].toFixed(2)}${look.error ? ` ± ${look.error[t].toFixed(2)}` : ""}`;
     if (look.entropy) text += ".";
-    if (look.entropy && t + 1 < total) text += ` It left ${look.entropy[t + 1].toFixed(2)}.`;
+    if (look.entropy && t + 1 < total) text += ` After it, it was ${look.entropy[t + 1].toFixed(2)}.`;
     if (look.answers) {
       const [name, share] = look.answers[t + 1];
       const right = name === look.truth ? "right" : `wrong, it is ${look.truth}`;
@@ -146,7 +146,7 @@
     return text;
   };
 
-  // what is believed after every glimpse: a line for each class, or for the entropy along a sequence
+  // after every glimpse: the probability of each class, or the entropy along a sequence
   const INK = ["#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#D55E00", "#999999"];
   const shape = (tag, attributes, text) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -183,10 +183,10 @@
       const entry = document.createElement("li"), dot = document.createElement("i"), value = line.values[Math.min(at, line.values.length - 1)];
       dot.style.background = line.ink;
       entry.className = line.name === look.truth ? "true" : "";
-      entry.append(dot, `${line.name}${line.name === look.truth ? " (true)" : ""} ${look.beliefs ? percent(value) : value.toFixed(2)}`);
+      entry.append(dot, `${line.name}${line.name === look.truth ? " (true)" : ""}: ${look.beliefs ? percent(value) : value.toFixed(2)}`);
       return entry;
     }));
-    words.replaceChildren(look.beliefs ? "belief after each glimpse" : "what is unknown before each glimpse", key);
+    words.replaceChildren(look.beliefs ? "probability of each class after each glimpse" : "entropy before each glimpse", key);
     chart.setAttribute("aria-label", words.textContent);
   };
 
@@ -210,9 +210,10 @@
     const map = look.maps[t];
     const ours = look.kind === "sequence";
     find("meaning").textContent = map
-      ? (ours ? "expected entropy after looking there (nats); brightest is least" : "chance of each location before this glimpse")
+      ? (ours ? "expected entropy after looking there (nats); brightest is least"
+        : look.greedy ? "score of each location; the network takes the brightest" : "probability of each location for this glimpse")
       : "no map of this step was kept";
-    find("range").hidden = !map;
+    find("range").hidden = !map || look.greedy;
     if (map) {
       find("low").textContent = ours ? map.high : "0";
       find("high").textContent = ours ? map.low : percent(map.high);
@@ -249,7 +250,7 @@
   const choose = (place) => {
     const who = images[state.image].looks[state.look].who;
     state.image = place;
-    // the same one looks on, where it has looked at this image too
+    // keep the same network or sequence, if it has looked at this image
     state.look = Math.max(0, images[state.image].looks.findIndex((look) => look.who === who));
     state.step = Math.min(state.step, images[state.image].looks[state.look].pixels.length);
     lookers();
@@ -338,7 +339,7 @@
   find("next").addEventListener("click", () => stepped(state.step + 1));
   find("play").addEventListener("click", () => play(!playing()));
   find("step").addEventListener("input", (event) => stepped(Number(event.target.value)));
-  // keys work at once, wherever the focus is; those that scroll a page do so until the viewer has it
+  // keys work wherever the focus is; those that scroll a page do so until the viewer has the focus
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || light.open || event.target.matches("select, textarea")) return;
     const inRange = event.target.matches("input"), inViewer = viewer.contains(event.target);
@@ -359,7 +360,7 @@
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   new ResizeObserver(() => draw()).observe(viewer);
-  // it plays when it is first seen; where motion is not wanted, the last glimpse is shown at once
+  // plays when first seen; with reduced motion, the last glimpse is shown at once
   waiting.observe(viewer);
   choose(opening);
 })();

@@ -1,0 +1,39 @@
+"""Suggestions for misspelt names of attributes, methods, recipes, fields, flags and commands."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["closest", "instead", "instead_of_run"]
+
+
+_NAMED = 5  # runs that a sentence names
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known name closest to `word`, if one is similar; case is ignored."""
+    spelt = {name.casefold(): name for name in known}
+    found = difflib.get_close_matches(word.casefold(), spelt, n=1)
+    return spelt[found[0]] if found else None
+
+
+def instead(word: str, known: Iterable[str], *, otherwise: str) -> str:
+    """The end of a sentence about an unknown name: a suggestion, or `otherwise`."""
+    close = closest(word, known)
+    return otherwise if close is None else f"did you mean {close!r}?"
+
+
+def instead_of_run(folder: Path, *, otherwise: str, has: str = "run.json") -> str:
+    """The end of a sentence about a folder that is not a run: the run of that name, else those in it or its `runs` that
+    have the file `has`, else `otherwise`."""
+    run = Path("runs") / folder.name
+    if folder.name and run.is_dir() and not (folder.exists() and run.samefile(folder)):
+        return f"did you mean {run}?"
+    inside = sorted(path.parent for place in (folder, folder / "runs") for path in place.glob(f"*/{has}"))
+    if not inside:
+        return otherwise
+    more = f" or {len(inside) - _NAMED} more" if len(inside) > _NAMED else ""
+    one_of = "one of " if len(inside) > 1 else ""
+    return f"did you mean {one_of}{', '.join(map(str, inside[:_NAMED]))}{more}?"
