@@ -1,20 +1,20 @@
-"""Where the time of an annotation goes, and how it grows: seconds by stage, and the slope against each size; JSON out.
+"""The time of an annotation: seconds by stage, and how they grow with each size; JSON out.
 
     python benchmarks/annotate.py --task cub --device cuda --images 500 --bank 40000 --out ...
     python benchmarks/annotate.py --task celeba-hq --device cuda --images 120 --bank 50000 --parts stages --out ...
     python benchmarks/annotate.py --task cub --tiny --count
 
 Pictures are random and smooth, of the task's shape, the posterior is the published one, and the fields are the
-recipe's: nothing but the repository is needed for the rates. How many evaluations an image takes depends on the
-pictures: --pictures takes those of zip files. Its parts may be chosen with --parts:
+recipe's, so the rates need nothing but the repository. The number of evaluations per image depends on the pictures:
+--pictures reads them from zip files. --parts chooses the parts:
 
-stages   annotates --images images, block by block, and gives the seconds of each stage. On a GPU they are taken from
-         events in its stream, which stop nothing: the time of a stage includes what the GPU waits for the host in it.
+stages   annotates --images images, block by block, and gives the seconds of each stage. On a GPU they come from events
+         in its stream, which do not block: the time of a stage includes the GPU's waits for the host.
 growth   annotates with twice, four and eight times as many images, locations, completions and bank images as the least,
          one changed at a time, and fits the slope of log seconds against log size.
 
 --count gives the number of torch's operations and of waits for the device in each stage, on any device. --tiny takes
-an untrained posterior of two layers, small pictures' worth of everything else, and few completions.
+an untrained posterior of two layers, few completions, and small sizes for everything else.
 """
 
 import argparse
@@ -65,7 +65,7 @@ class Stages:
             self.now = before
 
     def seconds(self) -> dict[str, float]:
-        """Of each stage since the last question."""
+        """Seconds of each stage since the last call."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         out: Counter[str] = Counter()
@@ -130,7 +130,7 @@ class TimedPosterior:
 
 
 class Bench:
-    """What is annotated, and with what."""
+    """The images to annotate, and the tools for it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.device = options, pick_device(options.device)

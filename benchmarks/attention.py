@@ -52,7 +52,7 @@ def sequences(task: Task) -> Sequences:
 
 
 class Plain(nn.Module):
-    """The paper's network as one would first write it."""
+    """The paper's network in a plain implementation."""
 
     def __init__(self, grid: Grid) -> None:
         super().__init__()

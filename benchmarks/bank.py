@@ -1,4 +1,4 @@
-"""PCA of a bank: one pass to fit and one to encode, of invented images on disk or resident on the device."""
+"""PCA of a bank: one pass to fit and one to encode, of synthetic images on disk or resident on the device."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""How far off is the expected posterior entropy with each kind of completion? Errors in the exact world; JSON out.
+"""Errors of the expected posterior entropy with each kind of completion, in the exact world; JSON out.
 
     python benchmarks/completions.py --kinds exact retrieval corrected --out results/completions/exact-world.json
     python benchmarks/completions.py --kinds cgan cgan-mask flow --out results/completions/exact-world.json
     python benchmarks/completions.py --kinds hmc --images 6 --out results/completions/exact-world.json
 
-The world of tests/worlds.py is small enough to enumerate. A bank of some of its images, drawn from its distribution, is
-all that a kind gets: to retrieve from, or to train on. For some images, after 1, 2 and 3 glimpses at random locations,
-completions are taken for the nearest image of the world, whose own posterior gives every location's entropy
-(Eq. 6). Compared is that map with the exact one (Eq. 3): mean absolute error, and the regret of the location chosen.
-`exact` draws from the true conditional: no completion can do better with so many draws. Rows of other kinds that the
-file holds are kept.
+The world of tests/worlds.py is small enough to enumerate. A kind only gets a bank of some of its images, drawn from its
+distribution, to retrieve from or to train on. Some images are completed after 1, 2 and 3 glimpses at random locations.
+Each completion is replaced by the nearest image of the world, whose posterior gives every location's entropy (Eq. 6).
+That map is compared with the exact one (Eq. 3): mean absolute error, and the regret of the location chosen. `exact`
+draws from the true conditional: no completion can do better with as many draws. Rows of other kinds in the file are
+kept.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def make(kind: str, world: worlds.World, options: argparse.Namespace):
-    """The completion of a kind over a bank of the world's images, trained on those where it is trained."""
+    """The completion of a kind over a bank of the world's images; a learned kind is trained on them."""
     if kind == "exact":
         return ExactCompletion(world, draws=options.kept)
     task = world.task()
@@ -90,7 +90,7 @@ def make(kind: str, world: worlds.World, options: argparse.Namespace):
         proposal_reach=0,
         exact_reach=0,
         network=network,
-        hmc=HMCConfig(steps=20, chains=2, warmup=5),
+        hmc=HMCConfig(steps=50, chains=4, warmup=5),
     )
     if name in ("retrieval", "corrected"):
         return {"retrieval": Retrieval, "corrected": Corrected}[name](bank, config=config, glimpse=4)

@@ -16,7 +16,7 @@ from provenance import provenance
 
 
 def loop(images: torch.Tensor, pixels: torch.Tensor, glimpse: int) -> torch.Tensor:
-    """What one writes first: slices whose bounds are tensors, one glimpse after the other."""
+    """The plain implementation: slices whose bounds are tensors, one glimpse after the other."""
     glimpses = []
     for i in range(len(images)):
         for row, column in pixels[i]:

@@ -7,15 +7,15 @@
     python benchmarks/design.py --out results/benchmarks/design-cpu.json
 
 With --recipe: its data, a bank and a trained posterior. Without: random smooth pictures and an untrained posterior of
-the task's size, enough for the speed, and for nothing else; --posterior takes a trained one, and --pictures those of
-zip files, the first for annotation and the others for the bank. Its parts may be chosen with --parts:
+the task's size, which only measure the speed. --posterior takes a trained posterior, and --pictures the pictures of zip
+files, the first for annotation and the others for the bank. --parts chooses the parts:
 
 speed      annotates --images images with each of --searches, block by block, and extrapolates to the whole task.
 agreement  fills the whole grid for --judged images, step by step along the grid's own choices, and runs every variant
-           of `race` and of `coarse-to-fine` on those numbers: the share of evaluations that it would have asked for,
-           and the regret of its choice.
+           of `race` and of `coarse-to-fine` on those numbers: the share of evaluations that it would have needed, and
+           the regret of its choice.
 
-They stop after --seconds, all in all; the file is written anew after every row, so that nothing is lost.
+They stop after --seconds in total; the file is rewritten after every row, so that nothing is lost.
 """
 
 import argparse
@@ -97,7 +97,7 @@ REFERENCE = {224: 17_400, 128: 49_300}
 
 
 class Timed:
-    """A completion that says how long it took."""
+    """A completion that measures its time."""
 
     def __init__(self, completion, device):
         self.completion, self.device, self.seconds = completion, device, 0.0
@@ -114,7 +114,7 @@ class Timed:
 
 
 class Replayed:
-    """Entropies that are all known: what a search asks of it is counted and shown."""
+    """Entropies that are all known; counts the evaluations that a search requests."""
 
     def __init__(self, entropies: Entropies):
         self._full, self._most = entropies.values, entropies.most()
@@ -223,7 +223,7 @@ def real(options, recipe, device):
 
 
 class Bench:
-    """One run: what it measures with, the rows so far, and the file that they are written to."""
+    """One run: its tools, the rows so far, and their file."""
 
     def __init__(self, options):
         self.options, self.device = options, torch.device(options.device)
@@ -413,7 +413,7 @@ def main() -> None:
     )
     parser.add_argument("--stride", type=int, help="instead of the recipe's")
     parser.add_argument("--share", type=float, help="instead of the recipe's")
-    parser.add_argument("--seconds", type=float, default=600, help="stop after so many, all in all")
+    parser.add_argument("--seconds", type=float, default=600, help="stop after this time in total")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     bench = Bench(options)

@@ -4,9 +4,9 @@
     python benchmarks/export.py --run runs/demo --out ...
 
 Without --run the network is the paper's for CelebA-HQ (224 px, five glimpses of 16 px, 2,500 locations) with initial
-weights, and MobileNetV2 and DenseNet-121 read 224 px: neither cost nor latency depends on the weights' values, and
-accuracy is what `nogs export` measures. All files run in one session each with one thread, interleaved. The shortest
-time counts: on a shared machine a median is longer for what runs longer, which would flatter the short looks.
+weights, and MobileNetV2 and DenseNet-121 read 224 px. Neither cost nor latency depends on the weights' values; `nogs
+export` measures accuracy. Each file runs in a session with one thread, interleaved with the others. The shortest time
+counts: on a shared machine the median of longer runs is disturbed more, which would favour the exported network.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""A folder of one's own pictures, end to end: twelve groups of CUB's birds, with pretrained features and without.
+"""A folder of pictures, end to end: twelve groups of CUB's birds, with and without pretrained features.
 
     python benchmarks/folder.py --data DATA --work runs/birds --out results/folder/birds.json --seeds 0 1 2
 
 DATA holds CUB-200-2011 and, for the runs with features, vgg16-imagenet-conv1-12.safetensors. The class of a bird is the
 last word of its species' name (Warbler, Sparrow, Gull, ...). The twelve words with the most pictures are taken, and of
-each at most 300 pictures, evenly spread over its list: 3,419 of them. For each seed, `nogs run folder` chooses all
-sizes, as for a user, and trains everything anew; --minutes is passed on to it, as are flags after `--`. A run is
-stopped after --limit minutes. Given again, the command goes on where it was. The same command serves a CPU and a GPU.
+each at most 300 pictures, evenly spread over its list: 3,419 pictures. For the first seed, `nogs run folder` chooses
+all sizes, as for a user, with --minutes and the flags after `--`. The other seeds train with the same sizes and
+iterations, however busy the machine is. A run is stopped after --limit minutes. Given again, the command resumes. The
+same command works on a CPU and a GPU.
 """
 
 import argparse
@@ -36,7 +37,7 @@ FEATURES = ("none", "imagenet")
 
 
 def make_pictures(data: Path, folder: Path) -> dict[str, int]:
-    """Write the pictures into a folder for each class, unless they are there; how many each has."""
+    """Write the pictures into a folder for each class, unless they exist; returns the number of each class."""
     found = catalogue(CUB, data=data)
     groups = defaultdict(list)
     for entry, label in zip(found.entries, found.labels):
@@ -55,10 +56,10 @@ def make_pictures(data: Path, folder: Path) -> dict[str, int]:
     return counts
 
 
-def run(pictures: Path, folder: Path, flags: Sequence[str], *, seconds: float) -> tuple[float, bool]:
-    """`nogs run folder`, stopped after so many seconds; the time it took and whether it came to its end."""
+def run(source: str, pictures: Path, folder: Path, flags: Sequence[str], *, seconds: float) -> tuple[float, bool]:
+    """`nogs run` of a recipe, stopped after `seconds`; the time it took and whether it finished."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "nogs", "run", "folder", "--data", str(pictures), "--out", str(folder), *flags]
+    command = [sys.executable, "-m", "nogs", "run", source, "--data", str(pictures), "--out", str(folder), *flags]
     try:
         subprocess.run(command, check=True, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -67,7 +68,7 @@ def run(pictures: Path, folder: Path, flags: Sequence[str], *, seconds: float) -
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """What a run has found so far: what it chose, and the scores of the posterior, the networks and the reference."""
+    """The results of a run so far: its choices, and the scores of the posterior, the networks and the reference."""
     found: dict[str, Any] = {}
     if (folder / "recipe.yaml").is_file():
         chosen = recipe(folder / "recipe.yaml")
@@ -107,7 +108,7 @@ def means(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _interval(values: npt.NDArray[np.float64]) -> list[float | None]:
-    """Mean, and the ends of its interval where there are several values."""
+    """Mean, and the ends of its interval if there are several values."""
     mean, number = float(values.mean()), len(values)
     if number == 1:
         return [round(mean, 3), None, None]
@@ -135,9 +136,11 @@ def main() -> None:
         raise SystemExit(f"{file} is missing; put it there, or leave the features out with --features none.")
     more = [] if options.minutes is None else ["--minutes", f"{options.minutes:g}"]
     for seed, name in product(options.seeds, options.features):
-        flags = ["--posterior.weights", str(file) if name == "imagenet" else name, "--seed", str(seed), *more]
-        folder = options.work / f"{name}-{seed}"
-        taken, finished = run(pictures, folder, [*flags, *options.flags], seconds=60 * options.limit)
+        folder, first = options.work / f"{name}-{seed}", seed == options.seeds[0]
+        source = "folder" if first else str(options.work / f"{name}-{options.seeds[0]}" / "recipe.yaml")
+        weights = ["--posterior.weights", str(file) if name == "imagenet" else name]
+        flags = ["--seed", str(seed), *options.flags, *([*weights, *more] if first else ["--no-estimate"])]
+        taken, finished = run(source, pictures, folder, flags, seconds=60 * options.limit)
         record = {"seed": seed, "seconds": round(taken, 1), "finished": finished, **outcome(folder)}
         result["runs"].setdefault(name, []).append(record)
         result["means"] = {features: means(runs) for features, runs in result["runs"].items()}

@@ -1,10 +1,10 @@
-"""Blocks a second of a Ray cluster of one and of two nodes on this computer, and from it what many images need; JSON.
+"""Blocks per second of a Ray cluster of one and of two nodes on this computer, and the nodes for many images; JSON.
 
     python benchmarks/nodes.py --seconds-per-image 0.05 --out results/benchmarks/nodes.json
 
-The nodes have one core each. A block's pixels travel to a node, as in an annotation, and its work is a wait: the time
-that a GPU would take. So what is measured is what the driver and the network of this computer add, and no computation.
-Without a wait the driver alone is measured: as many blocks a second are the most for any number of nodes.
+The nodes have one core each. A block's pixels are sent to a node, as in an annotation, and its work is a wait as long
+as a GPU would take. So the overhead of the driver and of this computer's network is measured, without computation.
+Without a wait only the driver is measured: its blocks per second are the limit for any number of nodes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 
 def work(images: np.ndarray, *, wait: float) -> dict[str, object]:
-    """What a node does with a block: nothing, for a while; the answer is as large as a block's."""
+    """A node's work on a block: waiting; the answer is as large as a block's."""
     time.sleep(wait)
     return {"locations": np.zeros((len(images), 5), int).tolist(), "numbers": np.zeros((5, len(images), 5)).tolist()}
 

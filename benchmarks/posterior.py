@@ -3,8 +3,8 @@
     python benchmarks/posterior.py --out results/benchmarks/posterior-cpu.json
     python benchmarks/posterior.py --device cuda --batch 16384 --cnn-batch 2048 --compile --out ...
 
-An evaluation is one query: T glimpses of one image. `look_ahead` is the same in the design's setting: some queries with
-T - 1 glimpses in common, each at many candidates. Medians of interleaved measurements.
+An evaluation is one query: T glimpses of one image. `look_ahead` measures the same for the design: queries share T - 1
+glimpses and have many candidates. Medians of interleaved measurements.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def synthetic_task(name: str, images: int) -> Task:
 def evaluations(
     task: Task, config: PosteriorConfig, batch: int, device: torch.device, compiled: bool, parts: Sequence[str]
 ) -> dict[str, tuple[Callable[[], object], int]]:
-    """What is measured -> a function that does it once, and how many evaluations or images that is."""
+    """Measurement -> a function that does it once, and its number of evaluations or images."""
     architecture = Architecture.of(config, task=task, glimpses=GLIMPSES)
     network = architecture.build().to(device)
     posterior = NetworkPosterior(network, architecture, precision=config.precision, chunk=batch, compiled=compiled)
@@ -132,7 +132,7 @@ def main() -> None:
         rates = {name: round(works[name][1] / statistics.median(taken), 1) for name, taken in times.items()}
         result["kinds"][kind] = {"batch": batch, "per_s": rates}
         print(f"{kind:>7}: " + ", ".join(f"{name} {rate:,.1f}/s" for name, rate in rates.items()), flush=True)
-        if options.out:  # after each kind: to compile the next may take longer than there is time
+        if options.out:  # after each kind: compiling the next may exceed the time
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(result, indent=2) + "\n")
 

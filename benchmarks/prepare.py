@@ -2,9 +2,9 @@
 
     python benchmarks/prepare.py --data DATA --out FILE
 
-Bare Pillow only decodes, timed from the moment when both processes are ready. Preparing is timed as a whole: starting
-the processes, decoding, writing the cache and making it safe on disk. Rounds alternate; the ratio is their median.
-Processor time is given too: other work on the machine disturbs it less.
+Bare Pillow only decodes, timed from when both processes are ready. Preparing is timed as a whole: starting the
+processes, decoding, writing the cache and syncing it to disk. Rounds alternate; the ratio is their median. Processor
+time is given too, because other work on the machine disturbs it less.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def prepare_seconds(catalogue, cache: Path) -> float:
 
 
 def processor_seconds() -> float:
-    """Of this process and of those that it started and that have ended."""
+    """Processor seconds of this process and of its finished children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 

@@ -1,4 +1,4 @@
-"""Where a measurement was made: machine, versions, commit and command line, to stamp every benchmark's JSON."""
+"""Provenance of a measurement: machine, versions, commit and command line, for every benchmark's JSON."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""How near to optimal are sequences? Regret in nats in the exact world, as bank, completions and search vary; JSON out.
+"""Regret of sequences in nats in the exact world, by bank, completions and search; JSON out.
 
     python benchmarks/regret.py --out results/benchmarks/regret.json
 
-The world of tests/worlds.py is small enough to enumerate. Its own posterior judges and designs; completions come from a
-bank of some of its images, drawn from its distribution. Regret is the mean entropy left after T glimpses, less that of
-the exact greedy sequences (Eq. 3), and less that of the best of all T-step policies. Sequences may beat greedy, which
-is not the best policy: then their regret against it is negative.
+The world of tests/worlds.py is small enough to enumerate. Its exact posterior designs and scores the sequences;
+completions come from a bank of some of its images, drawn from its distribution. Regret is the mean entropy after T
+glimpses, less that of the exact greedy sequences (Eq. 3), and less that of the best T-step policy. Sequences may beat
+greedy, which is not the best policy: then their regret against it is negative.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SEARCHES = {
     "bayesopt": {"search": "bayesopt", "start": 4, "budget": 7},
 }
 DEAR = {"bayesopt"}
-"""Searches that take seconds an image: one seed, and fewer settings."""
+"""Searches that take seconds per image: one seed, and fewer settings."""
 
 
 def bank_of(world: worlds.World, size: int | None, seed: int) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Proposal weights in code space against the plain way: rebuild every region from its code, compare every shift."""
+"""Proposal weights in code space against a plain implementation, which rebuilds regions and compares every shift."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def main() -> None:
 
 
 def make(arguments: argparse.Namespace, device: torch.device) -> Bank:
-    """A bank of codes drawn with the variances of a PCA: of given pictures, or of smooth invented ones."""
+    """A bank of codes drawn with the variances of a PCA: of given pictures, or of smooth synthetic ones."""
     pca = invented(arguments.size, arguments.components) if arguments.pictures is None else fitted(arguments)
     pca = pca.to(device)
     codes = sampled_codes(pca, arguments.bank, device)
@@ -217,7 +217,7 @@ def plain(
 def errors(
     space: CodeSpace, bank: Bank, query: torch.Tensor, pixels: torch.Tensor, shifts: list[tuple[int, int]]
 ) -> dict[str, float]:
-    """Relative error against the plain way on 2,000 bank images: of one distance, and of a sum over the glimpses."""
+    """Relative error against the plain one on 2,000 bank images: of one distance, and of a sum over the glimpses."""
     few = slice(0, 2000)
     found = space.all_distances(query[None], pixels[None])[0][0, ..., few]
     truth = torch.stack(
