@@ -1,4 +1,4 @@
-"""The page of all commands, made from what `--help-all` of each command says."""
+"""The page of all commands, made from each command's `--help-all`."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ def page() -> str:
     """Markdown: every command with its flags, and every field of a recipe."""
     parts = [
         "# All commands",
-        "This page is what `--help-all` says. Most commands take a recipe as their first word: `digits`, `celeba-hq`, "
+        "This page is made from `--help-all`. Most commands take a recipe as their first word: `digits`, `celeba-hq`, "
         "`cub`, `folder`, a `.yaml` file, a run's folder or a folder of pictures. Then every "
         "[field of the recipe](#fields-of-a-recipe) is a flag too.",
     ]
@@ -48,7 +48,7 @@ def page() -> str:
 
 
 def help_of(*words: str) -> str:
-    """What a command says to --help, in one column of boxes."""
+    """The help text of a command, in one column of boxes."""
     said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # without an encoding the boxes are drawn otherwise
     with contextlib.redirect_stdout(said), patch.dict(os.environ, {"COLUMNS": "100"}):
         code = main(words)
@@ -58,7 +58,7 @@ def help_of(*words: str) -> str:
 
 
 def parsed(text: str) -> tuple[str, str, dict[str, list[tuple[str, str]]]]:
-    """The usage line, the description, and of each box the flags with what they are."""
+    """The usage line, the description, and the flags of each box with their help."""
     head, *boxes = re.split(r"^╭─ (.*?) ─*╮$", text, flags=re.MULTILINE)
     usage, _, about = head.strip().partition("\n\n")
     return (
@@ -69,7 +69,7 @@ def parsed(text: str) -> tuple[str, str, dict[str, list[tuple[str, str]]]]:
 
 
 def rows(box: str) -> Iterator[tuple[str, str]]:
-    """A box's flags, each with what it is, which goes on in indented lines. Text above a rule is about the box."""
+    """A box's flags with their help, which continues in indented lines. Text above a rule is about the box."""
     found: list[list[str]] = []
     for line in re.findall(r"^│ (.*?) *│$", box, re.MULTILINE):
         if not line.strip("─"):
@@ -84,7 +84,7 @@ def rows(box: str) -> Iterator[tuple[str, str]]:
 
 
 def table(rows: list[tuple[str, str]]) -> str:
-    """Flags as a table; where a value is `{None}|INT`, INT is enough."""
+    """Flags as a table; `{None}|INT` is shortened to INT."""
     lines = ["| flag | is |", "|---|---|"]
     for flag, said in rows:
         names = ", ".join(f"`{word}`" for word in flag.replace("{None}|", "").split(", "))

@@ -1,7 +1,7 @@
-"""What the manual's build adds to mkdocs: pages from beside `docs/`, and equations as pictures.
+"""Additions to mkdocs for the manual's build: pages from outside `docs/`, and equations as pictures.
 
-Pages are written for two readers, a code host that shows the files as they are, and mkdocs. So links leave `docs/` as
-paths do, and equations stand as TeX between `$$`. The built pages need no script and no other host for either.
+Pages must read well both on a code host, which shows the files as they are, and in mkdocs. So links are relative paths
+in the repository, and equations are TeX between `$$`. The built pages need no script and no other host for either.
 """
 
 import html
@@ -26,11 +26,11 @@ BESIDE = {
     "src/nogs/pretrained/": "published/",
     "CHANGELOG.md": "changelog.md",
 }
-"""What the manual takes along from beside `docs/`: where it lies in the repository, and in the manual."""
+"""Files that the manual takes from outside `docs/`: their place in the repository, and in the manual."""
 KINDS = {"src/nogs/pretrained/": "*.md"}
-"""Which files of such a folder, where it is not all of them."""
+"""Pattern of the files to take from such a folder; by default all."""
 
-_INK = "#010203"  # stands for the colour of the text, which the page decides
+_INK = "#010203"  # a placeholder for the page's text colour
 _LINK = re.compile(r"(\]\()((?:\.\.?/|[\w/-]+\.md\b)[^)#\s]*)")  # code may hold "](" too
 _EQUATION = re.compile(r"^\$\$\n(.*?)\n\$\$$", re.MULTILINE | re.DOTALL)
 _TAG = re.compile(r"\\tag\{(.*?)\}")
@@ -38,7 +38,7 @@ _PUBLIC = re.compile(r"^::: (nogs(?:\.\w+)?)\.(\w+)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what lies beside `docs/`."""
+    """Add the files from outside `docs/`."""
     for place in BESIDE:
         found = sorted((ROOT / place).rglob(KINDS.get(place, "*"))) if place.endswith("/") else [ROOT / place]
         for path in found:
@@ -50,7 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Links as the built manual has them, equations drawn, and public names where mkdocstrings finds them."""
+    """Links of the built manual, drawn equations, and public names where mkdocstrings finds them."""
     name = page.file.src_uri
     here = posixpath.dirname(in_repository(name))
 
@@ -73,13 +73,13 @@ def documented(package: str, name: str) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Without the source code in the search, which would find little else."""
+    """Exclude source code from the search, where it would hide everything else."""
     source = '<details class="mkdocstrings-source"'
     return content.replace(source, f"{source} data-search-exclude")
 
 
 def in_manual(path: str) -> str:
-    """Where the manual has a file of the repository; a notebook is a page there, made by `tutorials.py`."""
+    """The manual's path of a file in the repository; a notebook is a page, made by `tutorials.py`."""
     for place, moved in BESIDE.items():
         if path.startswith(place):
             return re.sub(r"\.ipynb$", ".md", moved + path.removeprefix(place))
@@ -87,7 +87,7 @@ def in_manual(path: str) -> str:
 
 
 def in_repository(name: str) -> str:
-    """Where the repository has a file of the manual."""
+    """The repository's path of a file in the manual."""
     for place, moved in BESIDE.items():
         if name.startswith(moved):
             return place + name.removeprefix(moved)

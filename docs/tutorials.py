@@ -1,6 +1,6 @@
-"""The notebooks of `examples/` as pages of the manual: run when it is built, and shown with their outputs.
+"""The notebooks of `examples/` as pages of the manual: run during the build, and shown with their outputs.
 
-What a notebook showed is kept in `.cache/tutorials` until the notebook or the package changes. With
+A notebook's outputs are kept in `.cache/tutorials` until the notebook or the package changes. With
 `NOGS_TUTORIALS=unrun` in the environment the pages have no outputs; the tests run each notebook by itself.
 """
 
@@ -27,7 +27,7 @@ CACHE = ROOT / ".cache" / "tutorials"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each notebook, and the pictures that it shows."""
+    """Add a page for each notebook, and its pictures."""
     if os.environ.get("NOGS_TUTORIALS") == "unrun":
         books = [nbformat.read(path, as_version=4) for path in NOTEBOOKS]
     else:
@@ -42,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def kept(path: Path) -> NotebookNode:
-    """The notebook with its outputs, of an earlier build if nothing has changed since."""
+    """The notebook with its outputs, from an earlier build if nothing has changed since."""
     mark = hashlib.sha256(path.read_bytes())
     for source in sorted((ROOT / "src").rglob("*.py")):
         mark.update(source.read_bytes())
@@ -66,7 +66,7 @@ def run(path: Path) -> NotebookNode:
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
             "NOGS_CACHE": str(Path(place) / "cache"),
             "TMPDIR": place,
-            "OMP_NUM_THREADS": "1",  # the networks are so small that more threads would only wait for each other
+            "OMP_NUM_THREADS": "1",  # the networks are small, so more threads would only wait for each other
         }
         client = NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": place}})
         client.execute(env=environment)
@@ -74,7 +74,7 @@ def run(path: Path) -> NotebookNode:
 
 
 def page(book: NotebookNode, stem: str) -> tuple[str, dict[str, bytes]]:
-    """A notebook as Markdown, and the pictures that it shows, by name."""
+    """A notebook as Markdown, and its pictures by name."""
     parts: list[str] = []
     pictures: dict[str, bytes] = {}
     title = ""
@@ -98,14 +98,14 @@ def page(book: NotebookNode, stem: str) -> tuple[str, dict[str, bytes]]:
 
 
 def code(source: str) -> str:
-    """A cell as a block, without what only a notebook needs."""
+    """A cell as a block, without the lines that only a notebook needs."""
     language = "bash" if source.startswith("%%bash") else "python"
     lines = [line for line in source.splitlines() if not line.startswith("%")]
     return f"```{language}\n" + "\n".join(lines).strip() + "\n```"
 
 
 def outputs(cell: NotebookNode) -> Iterator[tuple[str, Any]]:
-    """What a cell showed, as text or picture. Progress, which goes to standard error, is left out."""
+    """The outputs of a cell, as text or picture, without progress, which goes to standard error."""
     printed = "".join(o.text for o in cell.get("outputs", ()) if o.output_type == "stream" and o.name == "stdout")
     if printed.strip():
         yield "text", printed.strip("\n")
