@@ -2,13 +2,13 @@
 
 A table stands in a page between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has its rows and columns.
 
-    python results/tables.py                 # name the pages whose tables differ from the records
+    python results/tables.py                 # list the pages whose tables differ from the records
     python results/tables.py --write         # write the tables into the pages
     python results/tables.py --add results/cub/comparison.json --task cub --seeds 0 1 2 --commit ffce69d \
         --hardware "one NVIDIA H200" --command "nogs compare cub ..."
 
-The last line adds a record for every method and metric of a `comparison.json` of `nogs compare`, in place of those that
-summary.json has of the same task, method and metric. Other records are written into the file by hand.
+The last command adds a record for every method and metric of a `comparison.json` of `nogs compare`. It replaces records
+of the same task, method and metric in summary.json. Other records are written into the file by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAGES = (
 )
 
 FIELDS = ("task", "method", "metric", "value", "interval", "seeds", "commit", "hardware", "command", "source")
-"""Of a record. `interval` is 95 %; `commit` ends with + where files differed from it; null is what is not known."""
+"""Fields of a record. `interval` is 95 %; `commit` ends with + if files differed from it; null means unknown."""
 KEY = ("task", "method", "metric")
 """The fields that no two records share."""
 
@@ -99,54 +99,63 @@ ON_POSTERIOR = (
     Line("PS-NOGS+", method="ps-nogs+"),
 )
 
+METHODS = (Line("RAM", method="ram"), Line("PS-NOGS", method="ps-nogs"), *ON_POSTERIOR)
 
-def _on_posterior(task: str) -> Table:
-    """All that is measured of the ways to look that stand on a posterior."""
+
+def _on_posterior(task: str, *more: Line) -> Table:
+    """All measurements of the methods with a posterior as classifier."""
     columns = (
         Line("test accuracy", metric=ACCURACY, interval=True),
-        Line("... less the fixed order's", metric=f"{ACCURACY}, less fixed", interval=True),
+        Line("accuracy less the fixed order's", metric=f"{ACCURACY}, less fixed", interval=True),
         Line("test balanced accuracy", metric=BALANCED, interval=True),
         Line("test NLL (nats)", metric=NLL, interval=True),
-        Line("... less the fixed order's", metric=f"{NLL}, less fixed", interval=True),
+        Line("NLL less the fixed order's", metric=f"{NLL}, less fixed", interval=True),
     )
-    return Table(task=task, rows=ON_POSTERIOR, columns=columns)
+    return Table(task=task, rows=(*ON_POSTERIOR, *more), columns=columns)
 
 
+FOLDERS = ("folder, from scratch", "folder, ImageNet features")
 TASKS = (
     Line("digits, the demo", task="digits, demo", metric=ACCURACY, interval=True),
     Line("digits", task="digits", metric=ACCURACY, interval=True),
     Line("CelebA-HQ", task="celeba-hq", metric=ACCURACY),
     Line("CUB", task="cub", metric=ACCURACY, interval=True),
+    Line("a folder of photographs", task=FOLDERS[1], metric=ACCURACY, interval=True),
 )
 TABLES = {
     "main": Table(
-        rows=(
-            Line("RAM", method="ram"),
-            Line("PS-NOGS", method="ps-nogs"),
-            *ON_POSTERIOR,
-            Line("whole image", method="whole image"),
-        ),
+        rows=(*METHODS, Line("whole image", method="whole image")),
         columns=TASKS,
     ),
-    "digits-all": _on_posterior("digits"),
+    "digits-all": _on_posterior("digits", Line("fixed order, PS-NOGS+'s core", method="fixed, PS-NOGS+'s core")),
     "demo": Table(
         task="digits, demo",
-        rows=(Line("RAM", method="ram"), Line("PS-NOGS", method="ps-nogs"), *ON_POSTERIOR),
+        rows=METHODS,
         columns=(
             Line("test accuracy", metric=ACCURACY, interval=True),
-            Line("... less the fixed order's", metric=f"{ACCURACY}, less fixed", interval=True),
+            Line("accuracy less the fixed order's", metric=f"{ACCURACY}, less fixed", interval=True),
             Line("test NLL (nats)", metric=NLL, interval=True),
         ),
     ),
+    "folder": Table(
+        rows=(*METHODS, Line("whole image", method="whole image")),
+        columns=tuple(
+            Line(f"{title}, {label}", task=task, metric=metric, interval=True)
+            for task, title in zip(FOLDERS, ("from scratch", "ImageNet features"))
+            for label, metric in (("accuracy", ACCURACY), ("less PS-NOGS+'s", f"{ACCURACY}, less ps-nogs+"))
+        ),
+    ),
     "cub-posterior": _on_posterior("cub"),
-    "celeba-hq-posterior": _on_posterior("celeba-hq"),
+    "celeba-hq-posterior": _on_posterior(
+        "celeba-hq", Line("one order for all attributes", method="fixed, one order for all attributes")
+    ),
     "celeba-hq": Table(
         task="celeba-hq",
         rows=(
             Line("test accuracy", metric=ACCURACY),
-            Line("... less RAM's", metric=f"{ACCURACY}, less ram", interval=True),
+            Line("accuracy less RAM's", metric=f"{ACCURACY}, less ram", interval=True),
             Line("test balanced accuracy", metric=BALANCED),
-            Line("... less RAM's", metric=f"{BALANCED}, less ram", interval=True),
+            Line("balanced accuracy less RAM's", metric=f"{BALANCED}, less ram", interval=True),
             Line("iterations to RAM's best validation NLL (median)", metric=REACHED),
             Line("iterations to convergence by the paper's rule", metric=CONVERGED),
         ),
@@ -156,14 +165,14 @@ TABLES = {
         task="celeba-hq",
         rows=(
             Line("test accuracy", metric=ACCURACY, interval=True),
-            Line("... less RAM's", metric=f"{ACCURACY}, less ram", interval=True),
+            Line("accuracy less RAM's", metric=f"{ACCURACY}, less ram", interval=True),
             Line("test balanced accuracy", metric=BALANCED, interval=True),
-            Line("... less RAM's", metric=f"{BALANCED}, less ram", interval=True),
+            Line("balanced accuracy less RAM's", metric=f"{BALANCED}, less ram", interval=True),
             Line("test NLL (nats)", metric=NLL, interval=True),
-            Line("... less RAM's", metric=f"{NLL}, less ram", interval=True),
+            Line("NLL less RAM's", metric=f"{NLL}, less ram", interval=True),
             Line("iterations to RAM's best validation NLL (median)", metric=REACHED),
             Line("iterations to convergence", metric=CONVERGED, interval=True),
-            Line("... less RAM's", metric=f"{CONVERGED}, less ram", interval=True),
+            Line("iterations less RAM's", metric=f"{CONVERGED}, less ram", interval=True),
         ),
         columns=CELEBA_HQ,
     ),
@@ -190,9 +199,10 @@ TABLES = {
         rows=CUB,
         columns=(
             Line("iterations to convergence", metric=CONVERGED),
-            Line("the paper", metric=CONVERGED, paper=True),
+            Line("the paper's iterations", metric=CONVERGED, paper=True),
             Line("test accuracy", metric=ACCURACY),
-            Line("the paper", metric=ACCURACY, paper=True),
+            Line("test accuracy, better pretraining", task="cub, better pretraining", metric=ACCURACY),
+            Line("the paper's accuracy", metric=ACCURACY, paper=True),
         ),
     ),
     "cub-all": Table(
@@ -206,9 +216,10 @@ TABLES = {
         ),
         columns=(
             Line("iterations to convergence", metric=CONVERGED, interval=True),
-            Line("the paper", metric=CONVERGED, paper=True),
+            Line("the paper's iterations", metric=CONVERGED, paper=True),
             Line("test accuracy", metric=ACCURACY, interval=True),
-            Line("the paper", metric=ACCURACY, paper=True),
+            Line("test accuracy, better pretraining", task="cub, better pretraining", metric=ACCURACY, interval=True),
+            Line("the paper's accuracy", metric=ACCURACY, paper=True),
         ),
     ),
     "export": Table(
@@ -255,10 +266,10 @@ def of_comparison(
         for scores, less in ((found["mean"], ""), (found["difference"] or {}, f", less {reference}")):
             for name, metric in MEASURES.items():
                 if name not in scores or math.isnan(scores[name][0]) or (metric == CONVERGED and method in FIXED):
-                    continue  # networks that stand on a trained posterior have no iterations to convergence
+                    continue  # a policy that learns nothing has no iterations to convergence
                 times = 100 if metric.endswith("(%)") else 1
                 value, *interval = (_rounded(times * number) for number in scores[name])
-                if metric == CONVERGED and not less:  # Student's interval knows no bounds
+                if metric == CONVERGED and not less:  # Student's interval is unbounded
                     interval = [min(max(end, 0), comparison["horizon"]) for end in interval]
                 records.append({"method": method, "metric": metric + less, "value": value, "interval": interval})
     for method in ("majority class", "whole image"):
@@ -293,11 +304,11 @@ def rendered(table: Table, records: Sequence[Record]) -> str:
 
 def _cell(found: Mapping[tuple[Any, ...], Record], row: Line, column: Line, task: str) -> str:
     method = row.method or column.method or ""
-    if row.paper or column.paper:  # which knows no weights
+    if row.paper or column.paper:  # the paper has no weights
         method = f"the paper's {method.partition(',')[0]}"
     task, metric = row.task or column.task or task, row.metric or column.metric
     record = found.get((task, method, metric))
-    if record is None and method:  # supervised with a weight that is not named: the least one
+    if record is None and method:  # supervised with an unnamed weight: take the least
         own = [one for one in found.values() if (one["task"], one["metric"]) == (task, metric)]
         weights = [one for one in own if re.fullmatch(rf"{re.escape(method)}, weight \d+", one["method"])]
         record = min(weights, key=lambda one: int(one["method"].split()[-1]), default=None)
@@ -305,7 +316,7 @@ def _cell(found: Mapping[tuple[Any, ...], Record], row: Line, column: Line, task
 
 
 def written(record: Record, *, interval: bool = False) -> str:
-    """A record's value as a table has it, with its interval if that is wanted and known."""
+    """A record's value as tables show it, with its interval if that is wanted and known."""
     metric, _, less = record["metric"].partition(", less ")
     unit = re.search(r"\((\S+)\)$", metric)
     form = FORMATS[unit[1]] if unit else "{:,.0f}"
@@ -319,7 +330,7 @@ def written(record: Record, *, interval: bool = False) -> str:
 
 
 def filled(page: str, records: Sequence[Record]) -> str:
-    """The text of a page with its tables as the records have them."""
+    """The text of a page with its tables made from the records."""
     begin, *rest = re.split(r"(?<=<!-- table: )(\S+) -->\n", page)
     for name, text in zip(rest[::2], rest[1::2]):
         old, end, after = text.partition("<!-- end of table -->")
@@ -334,17 +345,17 @@ def _rounded(value: float) -> float:
 
 
 def main() -> int:
-    """Write the tables, add records, or say which pages differ; the exit code says whether any does."""
+    """Write the tables, add records, or list pages that differ; the exit code is 1 if any does."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables into the pages")
     parser.add_argument("--add", type=Path, metavar="FILE", help="a comparison.json whose numbers become records")
-    parser.add_argument("--task", help="what they are about, such as cub")
-    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="of its methods only these")
+    parser.add_argument("--task", help="task of the records, such as cub")
+    parser.add_argument("--methods", nargs="+", metavar="METHOD", help="only these of its methods")
     parser.add_argument("--variant", help="added to the methods' names, such as 'ten layers'")
     parser.add_argument("--seeds", nargs="+", type=int, help="the seeds of the networks")
-    parser.add_argument("--commit", help="that they were made from; + behind it if files differed")
+    parser.add_argument("--commit", help="commit of the code, with + if files differed from it")
     parser.add_argument("--hardware", help="such as 'one NVIDIA H200'")
-    parser.add_argument("--command", help="that made them")
+    parser.add_argument("--command", help="the command that made the file")
     args = parser.parse_args()
     if args.add:
         if not args.task:
