@@ -1,6 +1,8 @@
 """Shapes and types of the numerical packages are checked at run time in tests; examples are few and repeatable."""
 
 import os
+import signal
+from functools import partial
 
 import hypothesis
 import pytest
@@ -27,10 +29,12 @@ def no_download(monkeypatch):
     monkeypatch.setattr("nogs.posterior.imagenet.reachable", lambda *_, **__: False)
 
 
-@pytest.fixture(autouse=True)
-def every_state_is_copied(monkeypatch):
-    """An interrupted training goes on from its last validation, also where a copy of its state takes long."""
-    monkeypatch.setattr("nogs.runtime.training._PAUSE", 0)
+@pytest.fixture
+def ctrl_c():
+    """Interrupts as a terminal does; a job in the background inherits the signal as ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield partial(signal.raise_signal, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
 
 
 def _blank_figures():

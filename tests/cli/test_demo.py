@@ -61,12 +61,12 @@ def test_demo_ends_with_the_report_and_does_nothing_twice(small, capsys, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("blank_figures")
-def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
+def test_interrupted_demo_goes_on(small, capsys, monkeypatch, ctrl_c):
     step = Trainer.step  # of which the estimate does fewer
 
     def interrupted(self):
         if int(self.iteration) == 6:
-            raise KeyboardInterrupt
+            ctrl_c()
         step(self)
 
     with monkeypatch.context() as patch:
@@ -76,7 +76,7 @@ def test_interrupted_demo_goes_on(small, capsys, monkeypatch):
     capsys.readouterr()
     assert main(["demo"]) == 0
     captured = capsys.readouterr()
-    assert "Going on from iteration 4." in captured.err
+    assert "Going on from iteration 7." in captured.err
     assert captured.out.count("already done.") == 4
 
 

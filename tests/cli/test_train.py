@@ -107,22 +107,25 @@ def test_trained_networks_are_skipped(run, capsys):
     assert {path: now for path, now in products(run).items() if path in before} == before
 
 
-def test_interrupted_run_says_where_it_goes_on_and_ends_alike(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("how", "last"), [("interrupted", 7), ("killed", 4)])
+def test_stopped_run_says_where_it_goes_on_and_ends_alike(tmp_path, capsys, monkeypatch, ctrl_c, how, last):
     command = ["train", "digits", *TINY, "--out"]
     assert main([*command, str(tmp_path / "whole")]) == 0
     step = Trainer.step
 
-    def interrupted(self):
-        if int(self.iteration) == 6:
+    def stopped(self):
+        if int(self.iteration) == 6 and how == "killed":
             raise KeyboardInterrupt
+        if int(self.iteration) == 6:
+            ctrl_c()
         step(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", interrupted)
+        patch.setattr(Trainer, "step", stopped)
         assert main([*command, str(tmp_path / "run")]) == 130
     capsys.readouterr()
     assert main([*command, str(tmp_path / "run")]) == 0
-    assert "Going on from iteration 4.\n" in capsys.readouterr().err
+    assert f"Going on from iteration {last}.\n" in capsys.readouterr().err
     assert products(tmp_path / "run") == products(tmp_path / "whole")
 
 

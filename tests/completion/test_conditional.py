@@ -110,17 +110,20 @@ def test_a_file_brings_the_same_network_back(completion, task, tmp_path):
     assert torch.equal(here.pool, there.pool)
 
 
+@pytest.mark.parametrize("killed", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_training_ends_as_if_it_had_not_been(kind, task, tmp_path, monkeypatch):
+def test_a_stopped_training_ends_as_if_it_had_not_been(kind, killed, task, tmp_path, monkeypatch, ctrl_c):
     whole = train(task, tiny(kind))
-    monkeypatch.setattr(steps, "_SAVED", 0.0)
+    monkeypatch.setattr(steps, "_SAVED", 0.0 if killed else 1e6)
     monkeypatch.setattr(steps, "_TOLD", 2)
     real, taken = steps.Work._step, []
 
     def step(work):
         taken.append(1)
-        if len(taken) == 5:
+        if len(taken) == 5 and killed:
             raise KeyboardInterrupt
+        if len(taken) == 5:
+            ctrl_c()
         real(work)
 
     monkeypatch.setattr(steps.Work, "_step", step)

@@ -187,7 +187,7 @@ def test_what_all_candidates_share_weighs_a_tenth(task):
     assert trainer_module._error(expected, losses, new).item() == pytest.approx(total, rel=1e-5)
 
 
-def test_a_stopped_training_goes_on_to_the_same_network(task, tmp_path, monkeypatch):
+def test_a_stopped_training_goes_on_to_the_same_network(task, tmp_path, monkeypatch, ctrl_c):
     posterior = saved(task, tmp_path / "p.safetensors")
     config = PlusConfig(iterations=6, batch=16, candidates=3, learning_rate=1e-2, core_rate=1e-2, validate_every=2)
     (whole,) = run(task, posterior, tmp_path / "whole", "ps-nogs+", config=config)
@@ -195,7 +195,7 @@ def test_a_stopped_training_goes_on_to_the_same_network(task, tmp_path, monkeypa
 
     def stopped(trainer):
         if trainer.iteration == 4:
-            raise KeyboardInterrupt
+            ctrl_c()
         step(trainer)
 
     monkeypatch.setattr(trainer_module.Trainer, "step", stopped)

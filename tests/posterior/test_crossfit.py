@@ -111,15 +111,15 @@ def test_finished_training_is_not_done_again_and_another_number_is_refused(task,
         trained(task, folder, config.model_copy(update={"folds": 2}))
 
 
-def test_interrupted_training_of_folds_goes_on_to_the_same_bits(task, tmp_path, monkeypatch):
+def test_interrupted_training_of_folds_goes_on_to_the_same_bits(task, tmp_path, monkeypatch, ctrl_c):
     trained(task, tmp_path / "whole")
     step, networks = Trainer.step, []
 
     def dies(self):
         if self not in networks:
             networks.append(self)
-        if len(networks) == 2 and self.iteration == 5:
-            raise KeyboardInterrupt
+        if len(networks) == 2 and self.iteration == 4:
+            ctrl_c()
         step(self)
 
     monkeypatch.setattr(Trainer, "step", dies)
@@ -128,7 +128,7 @@ def test_interrupted_training_of_folds_goes_on_to_the_same_bits(task, tmp_path, 
     monkeypatch.setattr(Trainer, "step", lambda self: (networks.append((self, self.iteration)), step(self))[1])
     networks.clear()
     trained(task, tmp_path / "parts")
-    assert networks[0][1] == 4, "the second network goes on from its last state, the first is left alone"
+    assert networks[0][1] == 5, "the second network goes on from its last state, the first is left alone"
     assert len({id(trainer) for trainer, _ in networks}) == 2
     whole, parts = (load_tensors(tmp_path / name / "posterior.safetensors")[0] for name in ("whole", "parts"))
     assert whole.keys() == parts.keys()

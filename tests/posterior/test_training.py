@@ -135,15 +135,15 @@ def test_same_training_gives_the_same_bytes_however_long_it_takes(task, tmp_path
 
 
 @pytest.mark.parametrize(("optimizer", "average"), [("adam", 0.0), ("muon", 0.9)])
-def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypatch, optimizer, average):
+def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypatch, ctrl_c, optimizer, average):
     fields = {"dropout": 0.2, "weight_decay": 0.1, "clip": 1.0, "optimizer": optimizer, "average": average}
     config = QUICK.model_copy(update={**fields, "smoothing": average / 9, "spread": 0.2 if average else None})
     trained(task, config, tmp_path / "whole")
     step = Trainer.step
 
     def dies(self):
-        if self.iteration == 5:
-            raise KeyboardInterrupt
+        if self.iteration == 4:
+            ctrl_c()
         step(self)
 
     monkeypatch.setattr(Trainer, "step", dies)
@@ -160,12 +160,12 @@ def test_interrupted_training_goes_on_to_the_same_bits(task, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("damage", ["a counter", "a tensor", "another shape", "metrics"])
-def test_damaged_state_is_refused_in_one_sentence(task, tmp_path, monkeypatch, damage):
+def test_damaged_state_is_refused_in_one_sentence(task, tmp_path, monkeypatch, ctrl_c, damage):
     step = Trainer.step
 
     def dies(self):
-        if self.iteration == 5:
-            raise KeyboardInterrupt
+        if self.iteration == 4:
+            ctrl_c()
         step(self)
 
     with monkeypatch.context() as patch:

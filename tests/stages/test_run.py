@@ -173,13 +173,13 @@ def test_the_whole_image_reference_is_trained_again_where_its_own_fields_change(
 
 
 @pytest.mark.parametrize("stage", ["posterior", "attention"])
-def test_an_interrupted_stage_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, capsys, stage):
+def test_an_interrupted_stage_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, capsys, ctrl_c, stage):
     trainer = posterior_training.Trainer if stage == "posterior" else Trainer
     step, found = trainer.step, tiny()
 
     def interrupted(self):
-        if int(self.iteration) == 3:
-            raise KeyboardInterrupt
+        if int(self.iteration) == 2:
+            ctrl_c()
         step(self)
 
     run = tmp_path / "run"
@@ -189,7 +189,7 @@ def test_an_interrupted_stage_goes_on_to_the_same_result(finished, tmp_path, mon
             follow(run, found)
     capsys.readouterr()
     follow(run, found)
-    assert "Going on from iteration 2." in capsys.readouterr().err
+    assert "Going on from iteration 3." in capsys.readouterr().err
     for method in ("ram", "ps-nogs"):
         name = f"attention/{method}/seed-0/evaluation.json"
         assert read_json(run / name)["best"] == read_json(finished[0] / name)["best"]

@@ -74,15 +74,13 @@ def test_every_training_image_is_seen_once_a_round_and_no_other(digits, monkeypa
 
 
 @pytest.fixture
-def interrupted(monkeypatch):
-    """Trains until Ctrl-C comes in the middle of the fourth step, when weights are changed and counters are not."""
+def interrupted(monkeypatch, ctrl_c):
+    """Trains until Ctrl-C comes in the fourth step."""
 
     def run(*arguments):
         def interrupts(self):
             if self.iteration == 3:
-                with torch.no_grad():
-                    [parameter.add_(1) for parameter in self.network.parameters()]
-                raise KeyboardInterrupt
+                ctrl_c()
             step(self)
 
         step = Trainer.step
@@ -104,7 +102,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(
     interrupted(digits, tmp_path / "stopped", config, posterior)
     assert (tmp_path / "stopped" / "state.safetensors").exists() == (features != "frozen")
     found = [train(digits, tmp_path / name, config, posterior) for name in ("stopped", "whole")]
-    assert ("Going on from iteration 3." in capsys.readouterr().err) == (features != "frozen")
+    assert ("Going on from iteration 4." in capsys.readouterr().err) == (features != "frozen")
     assert found[0]["tests"] == found[1]["tests"]
     for name in ("network.safetensors", "metrics.jsonl"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

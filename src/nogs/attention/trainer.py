@@ -29,6 +29,7 @@ from nogs.runtime.capture import captured
 from nogs.runtime.errors import InputError
 from nogs.runtime.fingerprint import fingerprint
 from nogs.runtime.headers import Header
+from nogs.runtime.interruption import Interruption
 from nogs.runtime.memory import keep_freed_memory
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.rates import adam_tensors
@@ -129,7 +130,11 @@ class Trainer:
         step = captured(self.step, self.device, changes=self.tensors().values())
         self.load(state)
         first = int(self.iteration)
-        with ExitStack() as opened, progress.track("training", total=config.iterations, start=first) as bar:
+        with (
+            ExitStack() as opened,
+            progress.track("training", total=config.iterations, start=first) as bar,
+            Interruption() as interruption,
+        ):
             metrics = [
                 opened.enter_context(
                     Metrics(
@@ -151,8 +156,11 @@ class Trainer:
                     bar.advance(0, accuracy=self.log(metrics, done))
                     if len(self.failed) == len(self.members):
                         break
-                    if done % (config.validate_every * config.save_every) == 0 and done < config.iterations:
-                        self.save(state)
+                due = done % (config.validate_every * config.save_every) == 0 and done < config.iterations
+                if due or interruption.asked:
+                    self.save(state)
+                if interruption.asked:
+                    interruption.deliver()
 
     def log(self, metrics: Sequence[Metrics], iteration: int) -> float:
         """Validate, keep the best networks, write one line per network; returns the mean accuracy."""

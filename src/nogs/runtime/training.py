@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,15 @@ from torch import Tensor, nn
 from nogs.runtime import progress
 from nogs.runtime.device import Precision
 from nogs.runtime.headers import Header
+from nogs.runtime.interruption import Interruption
 from nogs.runtime.metrics import Metrics
 from nogs.runtime.state import begun, read_state, restore, save_state
 
 __all__ = ["Training"]
 
 SAVE_SECONDS = 60.0
-"""The state is saved at the first validation after this many seconds, which limits what a killed run loses. An
-interrupted one saves the state of its last validation, or of one shortly before."""
-_PAUSE = 50  # the time between two copies of the state, as a multiple of what a copy takes
+"""The state is saved at the first validation after this many seconds, which limits what a killed run loses. Ctrl-C and
+SIGTERM save it after the current step."""
 
 
 class _Counters(Header):
@@ -34,18 +33,6 @@ class _Counters(Header):
     best_loss: float
     best_iteration: int = Field(ge=0)
     logged: str | None
-
-
-@dataclass(frozen=True)
-class _Snapshot:
-    """A state in memory."""
-
-    tensors: dict[str, Tensor]
-    mark: str
-    counters: _Counters
-
-    def write(self, path: Path) -> None:
-        save_state(path, self.tensors, mark=self.mark, counters=self.counters)
 
 
 class Training:
@@ -81,8 +68,6 @@ class Training:
         self.total = torch.zeros((), device=next(network.parameters()).device)
         self.best_loss, self.best_iteration = math.inf, 0
         self.best = {name: value.clone() for name, value in network.state_dict().items()}
-        self.validated: _Snapshot | None = None
-        """The state after a recent validation."""
 
     @property
     def kept(self) -> nn.Module:
@@ -114,22 +99,16 @@ class Training:
         state = None if self.state is None else folder / self.state
         if state is not None:
             self.load(state)
-        try:
-            self._train(folder, state)
-        except KeyboardInterrupt:
-            if state is not None and self.validated is not None:
-                self.validated.write(state)
-            raise
-
-    def _train(self, folder: Path, state: Path | None) -> None:
-        first, before, last = self.iteration, self.spent, self.iteration
-        began = saved = due = time.monotonic()
+        first, before = self.iteration, self.spent
+        last = first - first % self.validate_every
+        began = saved = time.monotonic()
         device = self.total.device
         with (
             Metrics(folder, resume_after=first or -1, digest=self.logged if first else None) as metrics,
             progress.track(self.title, total=self.iterations, start=first) as bar,
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             self.precision.active(),
+            Interruption() as interruption,
         ):
             if self.validates_first and not first:
                 self.log(metrics, since=1)
@@ -139,26 +118,22 @@ class Training:
                 bar.advance()
                 self.spent = before + time.monotonic() - began
                 late = self.limit is not None and self.spent >= self.limit
-                if self.iteration % self.validate_every and self.iteration < self.iterations and not late:
-                    continue
-                self.log(metrics, since=self.iteration - last)
-                bar.advance(0, best=self.best_loss)
-                last = self.iteration
+                validated = not self.iteration % self.validate_every or self.iteration == self.iterations or late
+                if validated:
+                    self.log(metrics, since=self.iteration - last)
+                    bar.advance(0, best=self.best_loss)
+                    last = self.iteration
                 if late:
                     progress.say(
                         f"The time limit of {self.limit:g} s ends the training after {self.iteration} iterations."
                     )
                     break
-                if state is None or self.iteration == self.iterations or self.failed is not None:
-                    continue
-                now = time.monotonic()
-                if now < due and now - saved < SAVE_SECONDS:
-                    continue
-                self.validated = self.snapshot()
-                due = now + _PAUSE * (time.monotonic() - now)
-                if now - saved >= SAVE_SECONDS:
-                    self.validated.write(state)
+                due = validated and time.monotonic() - saved >= SAVE_SECONDS
+                if state is not None and (due or interruption.asked) and self.failed is None:
+                    self.save(state)
                     saved = time.monotonic()
+                if interruption.asked:
+                    interruption.deliver()
 
     def log(self, metrics: Metrics, *, since: int) -> None:
         """Validate, keep the network if it is the best, and log the metrics."""
@@ -174,18 +149,20 @@ class Training:
             for name, value in self.kept.state_dict().items():
                 self.best[name].copy_(value)
 
-    def snapshot(self) -> _Snapshot:
-        """A copy of the state; an interruption in the middle of a step would leave the state itself inconsistent."""
+    def save(self, path: Path) -> None:
+        """Write the state."""
         counters = _Counters(**{name: getattr(self, name) for name in _Counters.model_fields})
-        tensors = {name: value.detach().to("cpu", copy=True) for name, value in self.tensors().items()}
-        return _Snapshot(tensors, mark=self.fingerprint(), counters=counters)
+        save_state(path, self._state(), mark=self.fingerprint(), counters=counters)
 
     def load(self, path: Path) -> None:
         """Resume from a state of the same training; any other state is ignored, and training starts anew."""
         if not begun(path, mark=self.fingerprint()):
             return
         counters, tensors = read_state(path, _Counters)
-        restore(path, self.tensors(), tensors)
+        restore(path, self._state(), tensors)
         for name, value in counters:
             setattr(self, name, value)
         progress.say(f"Going on from iteration {self.iteration}.")
+
+    def _state(self) -> dict[str, Tensor]:
+        return {**self.tensors(), "total": self.total}

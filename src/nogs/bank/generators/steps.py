@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nogs.runtime import progress, streams
 from nogs.runtime.capture import captured
 from nogs.runtime.headers import Header, Name
+from nogs.runtime.interruption import Interruption
 from nogs.runtime.rates import adam_state, adam_tensors, falling, set_rate
 from nogs.runtime.state import begun, read_state, restore, save_state
 
@@ -84,9 +85,9 @@ class Done:
         self.stage, self.iteration, self.error, self.before = name, 0, error, self.seconds
         self.kept, self._read = {}, {}
 
-    def save_now_and_then(self) -> None:
-        """Write the state if it is due."""
-        if self.path is None or time.monotonic() < self._next:
+    def save(self, *, now: bool = False) -> None:
+        """Write the state, `now` or if it is due."""
+        if self.path is None or not (now or time.monotonic() >= self._next):
             return
         asked = time.monotonic()
         counters = _Counters(**{name: getattr(self, name) for name in _Counters.model_fields})
@@ -148,7 +149,10 @@ class Work:
         step = captured(self._step, self.device, changes=self.tensors().values())
         done.restore("work", self.tensors())
         told, sums = done.iteration, float(self.sums)
-        with progress.track(self.title, total=iterations if limit is None else None, start=told) as bar:
+        with (
+            progress.track(self.title, total=iterations if limit is None else None, start=told) as bar,
+            Interruption() as interruption,
+        ):
             while done.iteration < iterations:
                 n, seconds = done.iteration, done.seconds - done.before
                 # the warm-up also ends after a tenth of the time, however few iterations that is
@@ -160,6 +164,9 @@ class Work:
                 step()
                 done.iteration += 1
                 late = limit is not None and done.seconds - done.before >= limit
+                if interruption.asked:
+                    done.save(now=True)
+                    interruption.deliver()
                 if done.iteration - told < _TOLD and done.iteration < iterations and not late:
                     continue
                 total = float(self.sums)  # waits for the GPU, so that the clock includes its time
@@ -171,7 +178,7 @@ class Work:
                     progress.say(f"The time limit of {limit:.4g} s ends the {self.title} after {told:,} steps{few}.")
                     break
                 if told < iterations:
-                    done.save_now_and_then()
+                    done.save()
 
     def _step(self) -> None:
         count = torch.arange(self.batch, device=self.device)
