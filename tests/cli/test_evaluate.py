@@ -100,6 +100,21 @@ def test_network_in_no_run_is_judged_on_its_recipes_data(tmp_path, capsys, monke
         assert "is a posterior, which does not say where" in refused(["evaluate", "cub"], capsys)
 
 
+def test_policies_that_are_the_same_share_a_column():
+    one = {"accuracy": [0.25, 0.5], "stopping": [{"stop_at": 0.5, "accuracy": 0.5, "mean_glimpses": 1.5}]}
+    other = {"accuracy": [0.25, 0.75], "stopping": [{"stop_at": 0.5, "accuracy": 0.75, "mean_glimpses": 1.0}]}
+    same, differ = ({"glimpses": [1, 2], "policies": {"argmax": one, "sample": each}} for each in (one, other))
+    assert [line.split() for line in curves(same).splitlines()] == [
+        ["stop", "after", "accuracy"], ["1", "glimpse", "25.0%"], ["2", "glimpses", "50.0%"], [],
+        ["stop", "when", "sure", "accuracy", "glimpses"], ["0.5", "50.0%", "1.50"],
+    ]  # fmt: skip
+    assert [line.split() for line in curves(differ).splitlines()] == [
+        ["stop", "after", "argmax", "sample"], ["1", "glimpse", "25.0%", "25.0%"], ["2", "glimpses", "50.0%", "75.0%"],
+        [], ["stop", "when", "sure", "argmax", "glimpses", "sample", "glimpses"],
+        ["0.5", "50.0%", "1.50", "75.0%", "1.00"],
+    ]  # fmt: skip
+
+
 def refused(argv, capsys):
     assert main(argv) == 2
     captured = capsys.readouterr()

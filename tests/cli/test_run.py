@@ -112,6 +112,12 @@ def test_no_time_is_no_time(pictures, capsys):
     refused(argv, "--minutes must be more than 0, but is 0.", capsys)
 
 
+def test_minutes_are_for_pictures(tmp_path, capsys):
+    argv = ["run", "digits", "--out", str(tmp_path / "run"), "--minutes", "3"]
+    refused(argv, "--minutes chooses sizes for a folder of pictures; for digits set --posterior.iterations", capsys)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [

@@ -146,14 +146,16 @@ def _line(name: str, scores: dict[str, Any]) -> str:
 
 
 def _curves(curves: dict[str, Any]) -> str:
-    """Accuracy by number of glimpses and by threshold, for both policies."""
-    argmax, sample = curves["policies"]["argmax"], curves["policies"]["sample"]
-    lines = [f"{'stop after':<16}{'argmax':>10}{'sample':>10}"]
+    """Accuracy by number of glimpses and by threshold, for both policies, or for the one where they are the same."""
+    policies = curves["policies"]
+    if policies["argmax"] == policies["sample"]:
+        policies = {"accuracy": policies["argmax"]}
+    lines = [f"{'stop after':<16}" + "".join(f"{name:>10}" for name in policies)]
     for t in curves["glimpses"]:
         name = f"{t} glimpse{'' if t == 1 else 's'}"
-        lines.append(f"{name:<16}{argmax['accuracy'][t - 1]:>10.1%}{sample['accuracy'][t - 1]:>10.1%}")
-    lines.append(f"\n{'stop when sure':<16}{'argmax':>10}{'glimpses':>10}{'sample':>10}{'glimpses':>10}")
-    for left, right in zip(argmax["stopping"], sample["stopping"]):
-        shown = "".join(f"{part['accuracy']:>10.1%}{part['mean_glimpses']:>10.2f}" for part in (left, right))
-        lines.append(f"{left['stop_at']:<16}{shown}")
+        lines.append(f"{name:<16}" + "".join(f"{policy['accuracy'][t - 1]:>10.1%}" for policy in policies.values()))
+    lines.append(f"\n{'stop when sure':<16}" + "".join(f"{name:>10}{'glimpses':>10}" for name in policies))
+    for parts in zip(*(policy["stopping"] for policy in policies.values())):
+        shown = "".join(f"{part['accuracy']:>10.1%}{part['mean_glimpses']:>10.2f}" for part in parts)
+        lines.append(f"{parts[0]['stop_at']:<16}{shown}")
     return "\n".join(lines)

@@ -59,6 +59,11 @@ def run(argv: list[str]) -> None:
     )
     from nogs import stages
 
+    if args.minutes is not None and recipe.data.kind != "folder":
+        raise InputError(
+            f"--minutes chooses sizes for a folder of pictures; for {recipe.name} set --posterior.iterations, "
+            "--plus.iterations and --attention.iterations."
+        )
     check_writable(args.folder)
     settings = args.settings(command=shlex.join(["nogs", "run", *argv]))
     end = stages.run(recipe, args.folder, settings, until=args.until, tell=tell, conclude=print)
