@@ -104,11 +104,11 @@ def test_policies_that_are_the_same_share_a_column():
     one = {"accuracy": [0.25, 0.5], "stopping": [{"stop_at": 0.5, "accuracy": 0.5, "mean_glimpses": 1.5}]}
     other = {"accuracy": [0.25, 0.75], "stopping": [{"stop_at": 0.5, "accuracy": 0.75, "mean_glimpses": 1.0}]}
     same, differ = ({"glimpses": [1, 2], "policies": {"argmax": one, "sample": each}} for each in (one, other))
-    assert [line.split() for line in curves(same).splitlines()] == [
+    assert [line.split() for line in evaluate._curves(same).splitlines()] == [
         ["stop", "after", "accuracy"], ["1", "glimpse", "25.0%"], ["2", "glimpses", "50.0%"], [],
         ["stop", "when", "sure", "accuracy", "glimpses"], ["0.5", "50.0%", "1.50"],
     ]  # fmt: skip
-    assert [line.split() for line in curves(differ).splitlines()] == [
+    assert [line.split() for line in evaluate._curves(differ).splitlines()] == [
         ["stop", "after", "argmax", "sample"], ["1", "glimpse", "25.0%", "25.0%"], ["2", "glimpses", "50.0%", "75.0%"],
         [], ["stop", "when", "sure", "argmax", "glimpses", "sample", "glimpses"],
         ["0.5", "50.0%", "1.50", "75.0%", "1.00"],
