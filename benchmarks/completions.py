@@ -2,7 +2,7 @@
 
     python benchmarks/completions.py --kinds exact retrieval corrected --out results/completions/exact-world.json
     python benchmarks/completions.py --kinds cgan cgan-mask flow --out results/completions/exact-world.json
-    python benchmarks/completions.py --kinds hmc --images 6 --out results/completions/exact-world.json
+    python benchmarks/completions.py --kinds hmc --images 24 --out results/completions/exact-world.json
 
 The world of tests/worlds.py is small enough to enumerate. A kind only gets a bank of some of its images, drawn from its
 distribution, to retrieve from or to train on. Some images are completed after 1, 2 and 3 glimpses at random locations.
@@ -90,7 +90,7 @@ def make(kind: str, world: worlds.World, options: argparse.Namespace):
         proposal_reach=0,
         exact_reach=0,
         network=network,
-        hmc=HMCConfig(steps=50, chains=4, warmup=5),
+        hmc=HMCConfig(steps=50, step_size=0.02, chains=8, warmup=20),
     )
     if name in ("retrieval", "corrected"):
         return {"retrieval": Retrieval, "corrected": Corrected}[name](bank, config=config, glimpse=4)

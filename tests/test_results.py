@@ -4,6 +4,7 @@ import json
 import math
 import re
 import statistics
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,23 @@ def test_comparisons_are_added_in_place_of_their_former_records(tmp_path, monkey
     assert ("fixed", "iterations to convergence") not in new
     assert ("ps-nogs+", "test NLL (nats)") in new
     assert ("ps-nogs+", "iterations to convergence") not in new
+
+
+def test_every_commit_that_is_named_is_in_the_history_or_said_to_be_merged():
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("needs git and the whole history")
+    (sentence,) = re.findall(r"^- Commits (.*?) are not in the history", (ROOT / "results/README.md").read_text(), re.M)
+    merged = tuple(re.findall(r"[0-9a-f]{7}", sentence))
+    named = {}
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("results/**/*.md")]:
+        found = re.findall(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7}\b", page.read_text())
+        named |= dict.fromkeys(found, page)
+    for file in ROOT.glob("results/**/*.json"):
+        named |= dict.fromkeys(re.findall(r'"commit": ?"([0-9a-f]{7,40})\+?"', file.read_text()), file)
+    assert len(named) > 20
+    for commit, place in named.items():
+        known = git("cat-file", "-t", commit).stdout.strip() == "commit"
+        assert known != commit.startswith(merged), f"{place} names {commit}"
