@@ -137,11 +137,11 @@ class World:
             for step in (2, 4):
                 metrics.log(step, loss=1 / step)
         self.posterior_trainer.iteration, self.posterior_trainer.logged = 4, metrics.digest
-        self.posterior_trainer.snapshot().write(self.states / "posterior.safetensors")
+        self.posterior_trainer.save(self.states / "posterior.safetensors")
         self.attention_trainer.save(self.states / "attention.safetensors")
         done = Done(self.states / "generator.safetensors", first="autoencoder", mark="x")
-        done.kept["work"], done._next = {"network.weight": torch.ones(3)}, 0.0
-        done.save_now_and_then()
+        done.kept["work"] = {"network.weight": torch.ones(3)}
+        done.save(now=True)
 
     def read_posterior(self):
         found = self.train_posterior()  # which is done
