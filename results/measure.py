@@ -75,6 +75,17 @@ def _completions(recipe: str, more: str = "") -> Job:
     )
 
 
+def _faces(out: str, flags: str) -> Job:
+    """A posterior for faces from scratch, and one order of locations for each attribute."""
+    return Job(
+        f"""
+        nogs posterior train celeba-hq --data DATA/celeba-hq --out WORK/{out} --published None {flags}
+        nogs train celeba-hq --data DATA/celeba-hq --out WORK/{out} --attribute all --method fixed centre-out random
+        """,
+        keep=(f"{out}/attention/**/evaluation.json", f"{out}/posterior/evaluation.json"),
+    )
+
+
 JOBS = {
     "sequences": Job("nogs sequences import DATA/released-sequences.zip --out WORK/sequences"),
     "heuristic": Job("nogs sequences heuristic cub --data DATA/cub --posterior cub --out WORK/heuristic"),
@@ -119,18 +130,25 @@ JOBS = {
             --posterior.split train
         nogs train cub --data DATA/cub --out WORK/birds-seed-2 --seed 2 --method ps-nogs+ fixed centre-out random
         """,
-        keep=("birds-seed-2/attention/*/seed-2/evaluation.json",),
+        keep=("birds-seed-2/attention/**/evaluation.json",),
     ),
     "faces-plus": Job(
         "nogs train celeba-hq --data DATA/celeba-hq --attribute all --method fixed ps-nogs+ --out WORK/faces-plus",
-        keep=("faces-plus/attention/*/*/evaluation.json",),
+        keep=("faces-plus/attention/**/evaluation.json",),
     ),
     "faces-shared": Job(
         """
         nogs train celeba-hq --data DATA/celeba-hq --attribute all --method fixed ps-nogs+ --plus.shared \\
             --out WORK/faces-shared
         """,
-        keep=("faces-shared/attention/*/*/evaluation.json",),
+        keep=("faces-shared/attention/**/evaluation.json",),
+    ),
+    **{f"faces-seed-{seed}": _faces(f"faces-seed-{seed}", f"--seed {seed}") for seed in (1, 2)},
+    "faces-imagenet": _faces(
+        "faces-imagenet",
+        "--posterior.stem vgg --posterior.stem-layers 10 --posterior.stem-scale 2 --posterior.frozen 2 "
+        "--posterior.weights imagenet --posterior.pretrained-rate 0.2 --posterior.layers 4 --posterior.dropout 0.1 "
+        "--posterior.batch 768 --posterior.seconds 240",
     ),
     **{f"search-{attribute}": _search(attribute) for attribute in ("Male", "Smiling", "Young")},
     "completions-celeba-hq": _completions("celeba-hq", "--attribute Smiling"),
