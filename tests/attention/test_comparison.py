@@ -87,7 +87,7 @@ def test_tables_and_figures_show_every_method_and_task():
     assert "+10.00 %" in text
     assert "55.00 %" in text
     assert tasks_table(found).count("80.00 %") == 2
-    labels = [t.get_text() for t in convergence_figure(found).axes[0].get_xticklabels()]
+    labels = [t.get_text() for t in convergence_figure(found, networks).axes[0].get_xticklabels()]
     assert sorted(labels) == ["A", "B"]
     assert len(curves_figure(networks).axes) == 2
 

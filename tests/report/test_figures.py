@@ -210,10 +210,10 @@ def test_convergence_is_sorted_by_the_reference_with_the_range_over_seeds():
     ]
     axes = convergence_figure(compare(found, resamples=10), found).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["Smiling", "Male"]
-    bars = {part.get_label().split(" ")[0]: part for part in axes.containers}
+    bars = {part.get_label().split(":")[0]: part for part in axes.containers}
     for method, values, ends in (
-        ("ram", [200, 450], [(100, 300), (400, 500)]),
-        ("ps-nogs", [150, 200], [(100, 200), (200, 200)]),
+        ("RAM", [200, 450], [(100, 300), (400, 500)]),
+        ("PS-NOGS", [150, 200], [(100, 200), (200, 200)]),
     ):
         line, _, (spread,) = bars[method]
         np.testing.assert_allclose(line.get_ydata(), values)

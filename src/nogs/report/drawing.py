@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999", "#F0E442")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999", "#A83260")
 """Okabe and Ito's colours, for methods; markers and line styles differ too. Grey stands in for black, which a dark
-page would hide."""
+page would hide, and crimson for yellow, which a light one would."""
 STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
 """Colours of the first, second ... glimpse: the same palette on images; boxes are numbered as well."""
 MARKERS, LINES = "os^Dv*PX", ("-", "--", "-.", ":")

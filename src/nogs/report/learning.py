@@ -9,15 +9,16 @@ import numpy as np
 
 from nogs.attention.comparison import Learned, measure
 from nogs.report.drawing import method_styles
+from nogs.report.results import title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned] = ()) -> Figure:
+def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned]) -> Figure:
     """Iterations to convergence of every task, sorted by the reference's (figure 5); dashes are the methods' means.
 
-    With the `networks` that were compared, a bar goes from the least to the most over the seeds of each task.
+    A bar goes from the least to the most over the seeds of each task, of the `networks` that were compared.
     """
     from nogs.runtime.figures import Figure
 
@@ -39,7 +40,7 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
             values,
             yerr=np.abs(ends.T - values),
             **style,
-            label=f"{method} (mean {mean:,.0f})",
+            label=f"{title(method)}: mean {mean:,.0f}",
             markersize=5,
             elinewidth=1.2,
         )
@@ -49,7 +50,7 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
     axes.set_ylim(0, comparison["horizon"] * 1.03)
     axes.set_ylabel("iterations to convergence")
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.set_title(f"Tasks sorted by {reference}; horizon {comparison['horizon']:,} iterations", fontsize=10)
+    axes.set_title(f"Tasks sorted by {title(reference)}; horizon {comparison['horizon']:,} iterations", fontsize=10)
     axes.grid(axis="y", alpha=0.25)
     axes.legend(frameon=False, fontsize=9, loc="upper left")
     return figure
@@ -73,7 +74,7 @@ def curves_figure(networks: Sequence[Learned], *, columns: int = 2) -> Figure:
             if own[0].rule is None:
                 best = np.nanmin if name == "nll" else np.nanmax
                 level = np.mean([best(network.curve(name)) for network in own]) * (100 if name == "accuracy" else 1)
-                axes.axhline(level, linestyle=":", color=colour, label=method, linewidth=1.6)
+                axes.axhline(level, linestyle=":", color=colour, label=title(method), linewidth=1.6)
                 continue
             of_seed = np.array(
                 [
@@ -82,7 +83,7 @@ def curves_figure(networks: Sequence[Learned], *, columns: int = 2) -> Figure:
                 ]
             )
             scale = 100 if name == "accuracy" else 1
-            axes.plot(steps, scale * of_seed.mean(0), line, color=colour, label=method, linewidth=1.6)
+            axes.plot(steps, scale * of_seed.mean(0), line, color=colour, label=title(method), linewidth=1.6)
             axes.fill_between(
                 steps, scale * of_seed.min(0), scale * of_seed.max(0), color=colour, alpha=0.2, linewidth=0
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nogs.report.drawing import COLOURS, LINES, MARKERS, method_styles, new_figure
+from nogs.report.results import title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +94,7 @@ def policy_figure(entropies: Mapping[str, Sequence[Sequence[float]]], *, locatio
     styles = method_styles(entropies)
     for method, rows in entropies.items():
         values, steps = np.array(rows, dtype=float), np.arange(1, len(rows[0]) + 1)
-        axes.plot(steps, values.mean(0), label=method, linewidth=1.6, markersize=5, **styles[method])
+        axes.plot(steps, values.mean(0), label=title(method), linewidth=1.6, markersize=5, **styles[method])
         axes.fill_between(steps, values.min(0), values.max(0), color=styles[method]["color"], alpha=0.18, linewidth=0)
     most = float(np.log(locations))
     axes.axhline(most, color="#999999", linewidth=0.9, linestyle=":")
@@ -123,7 +124,7 @@ def pixels_figure(
         shares, accuracies = (100 * np.array(points, dtype=float)).T
         style: dict[str, Any] = {**styles[name], "linewidth": 1.6, "markersize": 6}
         hollow: dict[str, Any] = {"markerfacecolor": "none"} if name in trained else {}
-        axes.plot(shares, accuracies, label=name, **style, **hollow)
+        axes.plot(shares, accuracies, label=title(name), **style, **hollow)
         axes.plot(shares[-1], accuracies[-1], color=style["color"], marker=style["marker"], markersize=6)
     for name, level in (levels or {}).items():
         axes.axhline(100 * level, color="#999999", linewidth=0.9, linestyle=":")
@@ -146,7 +147,7 @@ def stopping_figure(curves: Mapping[str, Mapping[str, Any]], *, columns: int = 2
     for name, found in curves.items():
         style: dict[str, Any] = {**styles[name], "linewidth": 1.6, "markersize": 5}
         accuracy = _percent("accuracy", found["accuracy"])
-        left.plot(range(1, len(accuracy) + 1), accuracy, label=name, **style)
+        left.plot(range(1, len(accuracy) + 1), accuracy, label=title(name), **style)
         sure = sorted(found["stopping"], key=lambda one: one["stop_at"])
         at = [one["mean_glimpses"] for one in sure], _percent("accuracy", [one["accuracy"] for one in sure])
         right.plot(*at, **style)

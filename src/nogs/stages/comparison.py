@@ -38,7 +38,9 @@ def write(
     else:  # left by an earlier comparison of several attributes
         for name in ("attributes.md", "convergence.png", "convergence.svg"):
             (folder / name).unlink(missing_ok=True)
-    figures = {"curves": curves_figure(networks)} | ({"convergence": convergence_figure(found)} if several else {})
+    figures = {"curves": curves_figure(networks)}
+    if several:
+        figures["convergence"] = convergence_figure(found, networks)
     for name, figure in figures.items():
         for kind in ("png", "svg"):
             save_figure(figure, folder / f"{name}.{kind}", kind=kind)
