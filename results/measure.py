@@ -147,7 +147,7 @@ JOBS = {
     "faces-imagenet": _faces(
         "faces-imagenet",
         "--posterior.stem vgg --posterior.stem-layers 10 --posterior.stem-scale 2 --posterior.frozen 2 "
-        "--posterior.weights imagenet --posterior.pretrained-rate 0.2 --posterior.layers 4 --posterior.dropout 0.1 "
+        "--posterior.weights imagenet --posterior.pretrained-rate 0.05 --posterior.layers 4 --posterior.dropout 0.1 "
         "--posterior.batch 768 --posterior.seconds 240",
     ),
     **{f"search-{attribute}": _search(attribute) for attribute in ("Male", "Smiling", "Young")},
