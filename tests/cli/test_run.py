@@ -75,11 +75,11 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     assert main(argv) == 0
     told = capsys.readouterr().out
     plan = told.splitlines()[:5]
-    assert plan[0] == "pictures: 62 pictures in 3 classes, 31 x 30 to 59 x 59 px."
+    assert plan[0] == "pictures: 62 pictures in 3 classes, from 34 x 35 to 57 x 59 px."
     assert plan[1].startswith("  pictures   32 px (the pictures' shorter sides are")
     assert plan[2] == "  glimpses   4 of 8 px at 49 locations: at most 25% of the pixels"
     assert plan[3].startswith("  training   a posterior, 4 iterations; PS-NOGS+, 4")
-    assert re.match(r"  time       about .*; --minutes, --data.image-size, --glimpses, ... change it$", plan[4])
+    assert re.match(r"  time       about .*; change it with --minutes, --data.image-size, --glimpses, ...$", plan[4])
     assert "folder" not in " ".join(word for word in told.split() if "/" not in word)
     assert "1 grey" in told
     assert "Left out 1 unreadable picture" in told
@@ -96,7 +96,7 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     assert main(again) == 0  # goes on with its own recipe
     told = capsys.readouterr().out
     assert told.startswith("Resuming with the sizes of runs/mine/recipe.yaml; flags change them.\n")
-    assert told.count("already done.") == 5
+    assert told.count("already done.") == 6
     assert not os.path.exists("runs/mine.before")
 
     for words in (["evaluate", "runs/mine"], ["report", "runs/mine"]):  # the run remembers where its pictures are
@@ -107,9 +107,10 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     refused([*argv, "--no-skip-corrupt"], "1 of 62 pictures can't be read", capsys)
 
 
-def test_no_time_is_no_time(pictures, capsys):
-    argv = ["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", "--minutes", "0"]
-    refused(argv, "--minutes must be more than 0, but is 0.", capsys)
+@pytest.mark.parametrize("minutes", ["0", "nan", "inf"])
+def test_a_time_that_is_none_is_refused(pictures, capsys, minutes):
+    argv = ["run", "folder", "--data", "pictures", "--out", "run", "--until", "data", "--minutes", minutes]
+    refused(argv, f"--minutes must be a number above 0, but is {minutes}.", capsys)
 
 
 def test_minutes_are_for_pictures(tmp_path, capsys):
@@ -123,7 +124,8 @@ def test_minutes_are_for_pictures(tmp_path, capsys):
     [
         ("taken", "Cannot write into taken: taken is a file; choose another --out."),
         ("taken/run", "taken is a file; choose another --out."),
-        ("pictures", "--out is the folder of"),
+        ("pictures", "--out pictures lies in the folder of the pictures"),
+        ("pictures/cat/run", "name one outside, such as runs/pictures"),
     ],
 )
 def test_folder_that_can_not_be_written_is_refused_before_time_is_measured(
@@ -150,7 +152,7 @@ def test_flags_decide_what_is_chosen_after_them(pictures, capsys):
     told = capsys.readouterr().out
     assert "  pictures   20 px (set by you)" in told
     assert "  glimpses   3 of 5 px" in told
-    assert told.splitlines()[4] == "  sizes      --data.image-size, --glimpses, ... change them"
+    assert told.splitlines()[4] == "  sizes      change them with --data.image-size, --glimpses, ..."
     assert "  time " not in told
 
 
@@ -202,7 +204,7 @@ def test_pictures_smaller_than_what_they_are_prepared_at_are_enlarged_and_said(t
             Image.fromarray(np.full((6, 7, 3), 10 * n, np.uint8)).save(tmp_path / "pictures" / name / f"{n}.png")
     assert main(["run", "folder", "--data", "pictures", "--out", "run", "--until", "data"]) == 0
     told = capsys.readouterr().out
-    assert "; 50 of 50 are smaller, and enlarged" in told
+    assert "; 100% are smaller, and enlarged" in told
     assert "shorter sides are 6 px at the median, enlarged to the 32 px that glimpses need" in told
 
 
@@ -216,7 +218,6 @@ def test_bad_folders_are_refused_in_one_sentence(pictures, tmp_path, capsys):
     refused(run("pictures", "--data.glimse", "8"), "has no flag --data.glimse; did you mean --data.glimpse?", capsys)
     refused(run("pictures", "--glimpses", "two"), "--glimpses must be a whole number, not 'two'", capsys)
     refused(run("pictures", "--seeds", "-1"), "--seeds", capsys)
-    refused(run("pictures", "--out", "pictures"), "--out is the folder of the pictures, pictures; name another", capsys)
     refused(run("pictures", "--seeds", "0", "0"), "--seeds must be different, but are 0, 0.", capsys)
     refused(run("pictures", "--workers", "0"), "--workers must be at least 1, not 0.", capsys)
     refused(run("pictures", "--data.image-size", "0"), "--data.image-size must be at least 1, not 0.", capsys)

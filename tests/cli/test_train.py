@@ -100,7 +100,7 @@ def test_trained_networks_are_skipped(run, capsys):
     assert main(command) == 0
     captured = capsys.readouterr()
     assert captured.out == first
-    assert captured.err.startswith("attention: already done.\n1 of 1 networks are trained already.\n")
+    assert captured.err.startswith("attention: already done.\n  ram/seed-0: ")
     assert products(run) == before
     assert main([*command, "--seeds", "0", "1"]) == 0
     assert "1 of 2 networks are trained already." in capsys.readouterr().err

@@ -82,7 +82,7 @@ def place(tmp_path_factory):
     return folder
 
 
-NOT_MADE = (".lock", "local.json")
+NOT_MADE = (".lock", "local.json", "made-from.txt")
 """Files that say where and how a run was made, not what."""
 
 

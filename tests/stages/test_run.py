@@ -143,6 +143,19 @@ def test_what_is_done_is_not_done_again(finished, tmp_path, monkeypatch):
     assert (run / "sequences" / "sequences.jsonl").stat().st_mtime_ns == before
 
 
+def test_the_report_is_drawn_again_where_what_it_shows_has_changed(finished, tmp_path):
+    run, done = copied(finished, tmp_path / "run"), "7/7 report: already done."
+    assert done not in follow(run)[1]
+    assert done in follow(run)[1]
+    later = run / "bank" / "evaluation" / "test.json"
+    later.write_bytes((run / "bank" / "evaluation" / "validation.json").read_bytes())
+    assert done not in follow(run)[1]
+    (run / "report.html").unlink()
+    page, told = follow(run)
+    assert page.is_file()
+    assert done not in told
+
+
 def test_only_what_depends_on_a_changed_field_is_done_again_and_the_former_is_kept(finished, tmp_path):
     run = copied(finished, tmp_path / "run")
     old = (run / "attention" / "ps-nogs" / "seed-0" / "evaluation.json").read_text()

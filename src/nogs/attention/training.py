@@ -51,7 +51,7 @@ def train(
     for stage in stages.values():
         stage.check_folder()
     waiting = [member for member in members if not stages[member.name].done]
-    if len(waiting) < len(members):
+    if 0 < len(waiting) < len(members):
         progress.say(f"{len(members) - len(waiting)} of {len(members)} networks are trained already.")
     if waiting:
         chosen = pick_device(device)

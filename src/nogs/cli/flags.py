@@ -105,8 +105,10 @@ def parse_with_recipe(
     source = f"Recipe {base.name!r} with these flags"
     if base.data.kind == "folder":
         data, out = (getattr(args, name, None) for name in ("data", "out"))
-        if data is not None and out is not None and data.resolve() == out.resolve():
-            raise InputError(f"--out is the folder of the pictures, {data}; name another, such as {data / 'run'}.")
+        if data is not None and out is not None and data.resolve() in (out.resolve(), *out.resolve().parents):
+            raise InputError(
+                f"--out {out} lies in the folder of the pictures; name one outside, such as runs/{data.resolve().name}."
+            )
         fields = _given(name, argv, both["recipe"])
         check_fields(both["recipe"], fields, source=source, spell=_flag)  # before `choose` takes time
         chosen, lines = _for_folder(base, name, args, fields, choose=choose)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -78,8 +79,8 @@ def _choose(args: RunArgs, base: Recipe, given: Mapping[str, Any]) -> tuple[Reci
     from nogs.stages.forecast import forecast
     from nogs.stages.settings import chosen_attributes
 
-    if args.minutes is not None and not args.minutes > 0:
-        raise InputError(f"--minutes must be more than 0, but is {args.minutes:g}.")
+    if args.minutes is not None and not 0 < args.minutes < math.inf:
+        raise InputError(f"--minutes must be a number above 0, but is {args.minutes:g}.")
     assert args.data is not None
     measured = args.estimate or args.minutes is not None
     check_writable(args.folder)  # like the next checks, before anything takes time

@@ -187,6 +187,8 @@ def _folders(path: Path) -> list[Path]:
 def _csv(config: DataConfig, data: Path, entries: Mapping[str, Entry]) -> tuple[dict[str, str], dict[str, str]]:
     assert config.labels is not None
     path = data / config.labels
+    if not path.is_file():
+        raise InputError(f"There is no file {path}; --data.labels names a CSV in the folder of the pictures.")
     reader = csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"), newline=""))
     try:
         columns, rows = reader.fieldnames or [], [(reader.line_num, row) for row in reader]

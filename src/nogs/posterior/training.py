@@ -63,8 +63,8 @@ def train_posterior(
     if above is None and not stage.done:
         check_teacher(config, task=task, glimpses=glimpses)
     if stage.done:
-        progress.say("The posterior is trained already.")
-    elif config.folds > 1:
+        return load_posterior(folder / FILE, task=task, device=chosen, precision=config.precision)
+    if config.folds > 1:
         images = len(training_rows(task))
         if config.folds > images:
             raise InputError(

@@ -184,29 +184,43 @@ def _within(
         if share >= ENOUGH:
             break
     share = min(max(share, LEAST), LONGEST if longer else 1.0)
+    usual = found
     if share != 1:
         found, choices = pick(most=most, share=share)
-    return found, choices, {one.stage: one.other + share * one.training for one in expected}
+    return (
+        found,
+        choices,
+        {
+            one.stage: one.other + one.training * _iterations(found, one.stage) / _iterations(usual, one.stage)
+            for one in expected
+        },
+    )
+
+
+def _iterations(recipe: Recipe, stage: str) -> int:
+    """Training iterations of a stage, by the name of its estimate."""
+    of = {"posterior": recipe.posterior.iterations, "whole image": recipe.whole.iterations}
+    return {**of, "networks": recipe.attention.iterations}.get(stage, 1)
 
 
 def _plan(
     name: str, seen: Survey, found: Recipe, choices: Sequence[Choice], seconds: Mapping[str, float] | None
 ) -> list[str]:
     """The plan of a run on these pictures, in five lines."""
-    grid, (widths, heights) = found.data.grid, zip(*seen.sizes)
+    grid, (least, most) = found.data.grid, (by(seen.sizes, key=math.prod) for by in (min, max))
     share = found.glimpses * grid.glimpse**2 / (grid.height * grid.width)
-    few = seen.smaller_than(found.data.image_size)
-    enlarged = f"; {few} of {len(seen.sizes)} are smaller, and enlarged" if few else ""
+    few = seen.smaller_than(found.data.image_size) / len(seen.sizes)
+    enlarged = f"; {few:.0%} are smaller, and enlarged" if few else ""
     why = next(choice.why for choice in choices if choice.field == "data.image_size")
     return [
-        f"{name}: {seen.images:,} pictures in {len(seen.classes)} classes, {min(widths)} x {min(heights)} to "
-        f"{max(widths)} x {max(heights)} px.",
+        f"{name}: {seen.images:,} pictures in {len(seen.classes)} classes, from {least[0]} x {least[1]} to "
+        f"{most[0]} x {most[1]} px.",
         f"  pictures   {grid.height} px ({why}){enlarged}",
         f"  glimpses   {found.glimpses} of {grid.glimpse} px at {len(grid):,} locations: at most {share:.0%} of the "
         "pixels",
         f"  training   a posterior, {found.posterior.iterations:,} iterations; PS-NOGS+, {found.plus.iterations:,}; "
         f"RAM, {found.attention.iterations:,}",
-        _time(seconds) if seconds is not None else "  sizes      --data.image-size, --glimpses, ... change them",
+        _time(seconds) if seconds is not None else "  sizes      change them with --data.image-size, --glimpses, ...",
     ]
 
 
@@ -214,7 +228,7 @@ def _time(seconds: Mapping[str, float]) -> str:
     """The line on the time of a run, in total and by stage."""
     parts = ", ".join(f"{stage} {clock(of)}" for stage, of in seconds.items() if of >= 10)
     about = f"about {clock(sum(seconds.values()))}{f' ({parts})' if parts else ''}"
-    return f"  time       {about}; --minutes, --data.image-size, --glimpses, ... change it"
+    return f"  time       {about}; change it with --minutes, --data.image-size, --glimpses, ..."
 
 
 def _features(given: Mapping[str, Any], data: Path) -> tuple[str | None, list[str]]:

@@ -13,6 +13,7 @@ SIDES = (32, 48, 64, 96, 128, 224)
 """Sides that pictures are prepared at, in px."""
 CPU_SIDE = 64
 """The largest side for a CPU whose speed was not measured."""
+_LEAST = 200  # training iterations
 
 
 def least_batch(pick: Choices) -> int:
@@ -36,11 +37,12 @@ def _batch(pick: Choices, seen: Survey, *, most: int, why: str) -> int:
 
 def _iterations(pick: Choices, seen: Survey, iterations: int) -> int:
     """Iterations of the posterior, explained as epochs of the images that train one of its networks."""
-    iterations = pick.scaled(iterations)
     images = max(1, seen.training - min(pick["data.annotated"], seen.training // 2))
     folds = pick.given.get("posterior.folds", 1)
-    images -= images // folds if folds > 1 else 0
-    rounds = iterations * min(pick["posterior.batch"], images) // max(1, images)
+    images = max(1, images - images // folds if folds > 1 else images)
+    batch = min(pick["posterior.batch"], images)
+    iterations = min(pick.scaled(iterations), _enough(images, batch, epochs=250))
+    rounds = iterations * batch // images
     why = f"{_most(pick)}{rounds} rounds of the images that train the posterior"
     return int(pick("posterior.iterations", iterations, why))
 
@@ -51,6 +53,11 @@ def _validations(pick: Choices, iterations: int, *, number: int) -> None:
     count = -(-iterations // every)
     why = f"{_most(pick)}{count} validations, of which the best counts" if count > 1 else "one validation, at the end"
     pick("posterior.validate_every", every, why)
+
+
+def _enough(images: int, batch: int, *, epochs: int) -> int:
+    """Iterations after which few images are overfitted; more time does not help."""
+    return max(_LEAST, epochs * images // batch)
 
 
 def _most(pick: Choices) -> str:
@@ -107,7 +114,8 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("completion.drawn", 6 * kept, "bank images whose pixels are compared for them")
     pick("completion.exact_reach", 1, "px that a bank image may be shifted")
     pick("design.images", 8, "images annotated together, and lost by a crash")
-    seeing = pick.scaled(2_000) if features is None else 3_000  # one layer on features takes seconds
+    seeing = min(pick.scaled(2_000), _enough(seen.training, 64, epochs=100))
+    seeing = seeing if features is None else 3_000  # one layer on features takes seconds
     pick("whole.iterations", seeing, "enough for a small classifier of a few thousand images")
     pick("whole.seconds", None, "so that it is as good on a busy machine")
     pick("whole.pretrained_rate", 0, "ImageNet's features of whole images, where they are used, stay as they are")
@@ -147,7 +155,7 @@ def for_gpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
     pick("glimpses", 5, "as in the paper")
     pick("data.annotated", min(1_000, seen.training // 5), "images that get a sequence; others train the posterior")
     batch = _batch(pick, seen, most=512 if features is None else 156, why="keeps the GPU busy")
-    rounds = seen.training / batch  # iterations per epoch; few images are overfitted after some 250 epochs
+    rounds = seen.training / batch  # iterations per epoch
     most = min(4_000, int((250 if features is None else 100) * rounds))
     iterations = _iterations(pick, seen, min(max(1_500, most, int(60 * rounds)), 40_000))
     halved = glimpse % 2 == 0

@@ -121,7 +121,7 @@ class Training:
                 validated = not self.iteration % self.validate_every or self.iteration == self.iterations or late
                 if validated:
                     self.log(metrics, since=self.iteration - last)
-                    bar.advance(0, best=self.best_loss)
+                    bar.advance(0, **{"best NLL": self.best_loss})
                     last = self.iteration
                 if late:
                     progress.say(

@@ -33,8 +33,8 @@ def prepare(experiment: Experiment) -> Path:
     experiment.enter("data", {"data": config.model_dump(mode="json"), "from data": task.fingerprint})
     stage = Stage(folder, name="data", fingerprint=fingerprint(config, task.fingerprint))
     stage.check_folder()
-    told = experiment.whole or not stage.done
-    if not stage.done:
+    new = not stage.done
+    if new:
         stage.begin()
         write_splits(task, folder)
         write_json(folder / "inspect.json", describe(task))
@@ -45,11 +45,12 @@ def prepare(experiment: Experiment) -> Path:
     _remember(experiment)
     splits = ", ".join(f"{len(task.splits[name]):,} {name}" for name in ("train", "validation", "test"))
     labels = f"{len(task.space.names)} {'classes' if task.space.kind == 'categorical' else 'attributes'}"
-    if told:
+    if new or experiment.whole:
         experiment.tell(
             f"{experiment.head('data')}: {len(task.ids):,} images of {task.grid.height} px, {labels} ({splits}); "
-            f"{len(task.splits['annotate']):,} get sequences."
+            f"{len(task.splits['annotate']):,} are for sequences or the fixed order, and do not train the posterior."
         )
+    if new:
         for line in remarks(task):
             experiment.tell(line)
     experiment.prepared = True

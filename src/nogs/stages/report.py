@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import nogs.report
+from nogs.runtime.device import versions
+from nogs.runtime.files import write_text
+from nogs.runtime.fingerprint import file_digest, fingerprint
 from nogs.runtime.progress import working
-from nogs.stages import data
+from nogs.stages import data, verdict
 from nogs.stages.experiment import Experiment
 
 __all__ = ["write"]
@@ -14,8 +17,22 @@ __all__ = ["write"]
 
 @working("report")
 def write(experiment: Experiment) -> Path:
-    """Write the page and its figures."""
+    """Write the page and its figures, unless they are there and nothing that they show has changed."""
     data.prepare(experiment)
-    page = nogs.report.write_report([experiment.folder], task=experiment.task, device=experiment.settings.device)
+    page = experiment.folder / "report.html"
+    mark = page.with_suffix("") / "made-from.txt"
+    if page.is_file() and mark.is_file() and mark.read_text(errors="replace") == _shown(experiment.folder):
+        experiment.tell(f"{experiment.head('report')}: already done.")
+        return page
+    nogs.report.write_report([experiment.folder], task=experiment.task, device=experiment.settings.device)
+    write_text(mark, _shown(experiment.folder))
     experiment.tell(f"{experiment.head('report')}: {page}")
     return page
+
+
+def _shown(folder: Path) -> str:
+    """Digest of the version of nogs, and of a run's small files, which include the digests of all others."""
+    names = {path: path.relative_to(folder) for path in folder.rglob("*.json")}
+    derived = {"report", verdict.FILE}
+    digests = {name.as_posix(): file_digest(path) for path, name in names.items() if not derived & {*name.parts}}
+    return fingerprint(versions(), digests)
