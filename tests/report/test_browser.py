@@ -1,9 +1,12 @@
 """The page in a real browser: Debian's chromium, found on the path. NOGS_NEED_BROWSER=1 makes its absence a failure."""
 
+import io
 import os
 import shutil
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from nogs.data import load_task
 from nogs.report import write_report
@@ -220,6 +223,55 @@ def test_gallery_steps_with_the_mouse(opened):
     assert opened.locator(".chart polyline").first.get_attribute("points").count(",") == 4
     for name, least in (("whole", 5), ("seen", 2), ("map", 5)):  # glimpses of black ground have one colour
         assert painted(opened, name) >= least, name
+
+
+def test_glimpses_are_stepped_right_below_the_pictures_on_a_phone(opened):
+    whole, controls = (opened.locator(f".viewer {name}").bounding_box() for name in (".whole", ".controls"))
+    gap = controls["y"] - whole["y"] - whole["height"]
+    assert (0 < gap < 60) == (opened.viewport_size["width"] < 700)
+    assert opened.locator(".told").bounding_box()["y"] >= controls["y"] + controls["height"]
+
+
+def test_touch_screens_have_large_menus_and_no_hints_about_keys(opened):
+    touch = opened.viewport_size["width"] < 700
+    assert opened.is_visible(".keys") == (not touch)
+    assert (opened.locator(".by-class").bounding_box()["height"] >= 36) == touch
+
+
+def test_classes_keep_their_colours_whichever_network_is_shown(opened):
+    def colours():
+        keys = opened.locator(".key li")
+        inks = keys.evaluate_all("(keys) => keys.map((key) => key.querySelector('i').style.background)")
+        return {text.partition(":")[0]: ink for text, ink in zip(keys.all_inner_texts(), inks)}
+
+    opened.click(".thumbs button >> nth=0")
+    opened.wait_for_selector(".viewer[data-at^='0/0/']")
+    first = colours()
+    assert len(set(first.values())) == len(first) == 8
+    opened.click(".lookers button:nth-child(2)")
+    assert colours() == first
+
+
+def test_long_names_in_a_table_are_wrapped(opened):
+    opened.evaluate(
+        "document.querySelectorAll('#classes td:last-child').forEach((cell) => { cell.textContent = "
+        "'Pileated Woodpecker (4), Blue winged Warbler (3), Red-headed (2)'; })"
+    )
+    box = opened.locator("#classes .scroll")
+    hidden = box.evaluate("(box) => box.scrollWidth - box.clientWidth")
+    if opened.viewport_size["width"] > 700:
+        assert hidden == 0
+        return
+    assert hidden > 0
+
+    def edge():
+        picture = Image.open(io.BytesIO(box.screenshot())).convert("L")
+        column = np.asarray(picture)[:, -4]
+        return int(np.median(column)) - int(np.median(np.asarray(picture)[:, picture.width // 2]))
+
+    assert abs(edge()) > 5  # a shadow, where a part of the table is hidden
+    box.evaluate("(box) => box.scrollTo(box.scrollWidth, 0)")
+    assert edge() == 0
 
 
 def test_completions_stand_beside_the_map_of_a_sequence(opened):

@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 import exact_design
 import worlds
 from nogs.attention.architecture import Architecture
-from nogs.attention.comparison import Learned, compare
+from nogs.attention.comparison import Learned, compare, learned
 from nogs.attention.network import Networks
 from nogs.completion import Completions
 from nogs.design.entropies import objective
@@ -227,6 +227,46 @@ def test_curves_are_means_over_tasks_with_the_range_over_seeds():
     np.testing.assert_allclose(axes.lines[0].get_xdata(), [100, 200, 300, 400, 500])
 
 
+def on_posterior(method, *, validations, kept=0):
+    """A network with the posterior as classifier, of validations (NLL, accuracy) every 50 iterations."""
+    steps = [
+        {"step": 50 * n, "validation_nll": nll, "validation_accuracy": share, "validation_balanced_accuracy": share}
+        for n, (nll, share) in enumerate(validations)
+    ]
+    test = dict.fromkeys(("accuracy", "averaged_accuracy", "balanced_accuracy", "nll"), 0.5)
+    best = {
+        name: {"iteration": 50 * kept, "validation": steps[kept][f"validation_{name}"], "test": test}
+        for name in ("nll", "accuracy", "balanced_accuracy")
+    }
+    member = {"method": method, "attribute": None, "seed": 0, "weight": None}
+    evaluation = {"member": member, "convergence": None, "majority_class_accuracy": 0.2, "best": best}
+    return learned(evaluation, steps, embedder=None)
+
+
+def test_network_on_a_posterior_is_drawn_at_the_version_that_was_kept():
+    # a new user's birds: a rejected version was right on more validation pictures
+    found = [*networks("ram", (2,), attribute=None), on_posterior("ps-nogs+", validations=[(1.3, 0.444), (1.2, 0.472)])]
+    levels = [
+        line.get_ydata()[0] for axes in curves_figure(found).axes for line in axes.lines if line.get_linestyle() == ":"
+    ]
+    assert levels == pytest.approx([1.3, 44.4])
+
+
+def test_equal_curves_are_drawn_once_and_named_together():
+    policy = {"accuracy": [0.2, 0.4], "stopping": [{"stop_at": 0.5, "accuracy": 0.3, "mean_glimpses": 1.5}]}
+    other = {**policy, "accuracy": [0.2, 0.5]}
+    figure = stopping_figure({"ps-nogs+": policy, "ram": other, "fixed": dict(policy)})
+    names = ["PS-NOGS+ = one fixed order", "RAM"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+    assert len(figure.axes[0].lines) == 2
+    curve = [(0.1, 0.2), (0.2, 0.4)]
+    axes = pixels_figure({"ps-nogs+": curve, "ram": [(0.1, 0.2), (0.2, 0.5)], "fixed": list(curve)}).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == names
+    same = [on_posterior(method, validations=[(1.3, 0.444)]) for method in ("ps-nogs+", "fixed")]
+    figure = curves_figure([*same, *networks("ram", (2,), attribute=None)])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+
+
 def test_curve_of_a_network_that_failed_ends_there():
     found = [*networks("ram", (2,), attribute="a"), *networks("ram", (2,), attribute="b", length=3)]
     shown = curves_figure(found).axes[0].lines[0].get_ydata()
@@ -288,6 +328,30 @@ def test_words_beside_points_do_not_lie_on_each_other():
     boxes = [text.get_window_extent() for text in figure.axes[1].texts]
     assert len(boxes) > 1
     assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_words_beside_points_do_not_lie_on_rings(columns):
+    def policy(last):
+        stopping = [
+            {"stop_at": at, "accuracy": last + share, "mean_glimpses": glimpses}
+            for at, share, glimpses in ((0.5, 0.07, 3.2), (0.8, 0.0, 3.96), (0.95, 0.0, 4.0))
+        ]
+        return {"accuracy": [0.3, 0.4, 0.5, last], "stopping": stopping}
+
+    figure = stopping_figure(
+        {"fixed": policy(0.425), "random": policy(0.405), "centre-out": policy(0.48)}, columns=columns
+    )
+    figure.canvas.draw()
+    axes = figure.axes[1]
+    words = [text.get_window_extent() for text in axes.texts]
+    assert words
+    for ring in (line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() == 9):
+        x, y = axes.transData.transform(ring.get_xydata()[0])
+        side = 4.5 * figure.dpi / 72
+        assert not any(
+            box.x0 < x + side and x - side < box.x1 and box.y0 < y + side and y - side < box.y1 for box in words
+        )
 
 
 def test_methods_keep_their_colours_whoever_stands_beside_them():

@@ -17,16 +17,17 @@ from nogs.cli import main
 from nogs.data import load_task
 from nogs.report import page, write_report
 from nogs.report.classes import confusion, confusion_figure
-from nogs.report.gallery import Shown, gallery
+from nogs.report.gallery import LINES, Shown, drawn, gallery
+from nogs.report.headlines import commands
 from nogs.report.lookers import looker
 from nogs.report.methods import compared, learned_in
-from nogs.report.plates import NetworkPlates
+from nogs.report.plates import NetworkPlates, learning_plates
 from nogs.report.results import best_network
 from nogs.report.tables import methods_table
 from nogs.report.verdict import verdict
 from nogs.report.words import about, absent
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import read_json, write_sealed
+from nogs.runtime.files import read_json, write_json, write_sealed
 from nogs.sequences import load as load_sequences
 from nogs.sequences import save as save_sequences
 from toy_attention import toy_sequences
@@ -127,15 +128,16 @@ def test_accuracy_against_pixels_is_judged_on_all_test_pictures(whole_run, load)
     (plate,) = NetworkPlates(run, load(run.data), device="cpu")._pixels()
     tests = len(load(run.data).splits["test"])
     assert f"glimpses of all {tests} test pictures" in plate.caption
-    lines = {line.get_label(): line.get_xydata() for line in plate.figure.axes[0].lines}
-    for method in ("ram", "ps-nogs"):
+    # networks that learned so little may have equal curves, which share a label
+    lines = {name: line.get_xydata() for line in plate.figure.axes[0].lines for name in line.get_label().split(" = ")}
+    for method, name in (("ram", "RAM"), ("ps-nogs", "PS-NOGS")):
         kept = [
             read_json(whole_run / "attention" / method / f"seed-{seed}" / "accuracy-by-glimpses.json")["policies"]
             for seed in (0, 1)
         ]
-        for column, name in enumerate(("pixels_read", "accuracy")):
-            expected = 100 * np.mean([one["sample"][name] for one in kept], 0)
-            np.testing.assert_allclose(lines[method][:, column], expected)
+        for column, measure in enumerate(("pixels_read", "accuracy")):
+            expected = 100 * np.mean([one["sample"][measure] for one in kept], 0)
+            np.testing.assert_allclose(lines[name][:, column], expected)
     table = read_json(whole_run / "posterior" / "evaluation.json")["tables"]["test, calibrated"]
     known = lines["random locations (posterior)"]
     np.testing.assert_allclose(known[:, 1], [100 * row["accuracy"] for row in table])
@@ -150,7 +152,7 @@ def test_accuracy_against_pixels_is_that_of_the_locations_which_a_network_takes(
     path.write_text(json.dumps(kept))
     shutil.rmtree(networks_alone / "attention" / "ram" / "seed-1")
     (plate,) = NetworkPlates(page.read_run(networks_alone), None, device="cpu")._pixels()
-    (line,) = [line for line in plate.figure.axes[0].lines if line.get_label() == "ram"]
+    (line,) = [line for line in plate.figure.axes[0].lines if line.get_label() == "RAM"]
     np.testing.assert_allclose(line.get_ydata(), [25, 50, 75])
 
 
@@ -217,6 +219,10 @@ def test_gallery_holds_the_rollouts_the_sequences_their_maps_and_completions(rep
             kept = np.load(whole_run / "attention" / look["who"].lower() / seed / "locations.npy")
             assert look["pixels"] == kept[task.splits["test"].index(image["id"]), 0].tolist()
             assert look["truth"] == look["names"][0] == image["label"]  # the true class is always listed
+            assert look["names"] == image["looks"][0]["names"]  # so that a class keeps its colour
+            assert look["names"][-1] == "all others"
+            assert look["answers"][-1][0] in look["names"]
+            np.testing.assert_allclose(np.sum(look["beliefs"], 1), 1, atol=0.01)
             assert len(look["beliefs"]) == len(look["answers"]) == 4  # before the first glimpse, and after each
         right = image["looks"][0]["answers"][-1][0] == image["label"]
         assert image["right"] is right
@@ -229,6 +235,49 @@ def test_gallery_holds_the_rollouts_the_sequences_their_maps_and_completions(rep
         assert all(one["maps"][step] for one in image["looks"] for step in range(3))
         assert all(strip.startswith("data:image/jpeg") for strip in look["completions"])
         assert len(set(look["completions"])) == 3
+
+
+@pytest.mark.parametrize("classes", [2, 7, 8, 9, 200])
+def test_chart_of_probabilities_leaves_no_class_out(rng, classes):
+    names = [f"class {k}" for k in range(classes)]
+    looks = [{"kind": "sequence"}]
+    for answer in (1, classes - 1):
+        beliefs = rng.dirichlet(np.ones(classes), 5) / 2
+        beliefs[:, answer] += 0.5
+        looks.append({"names": names, "truth": "class 0", "beliefs": beliefs, "answers": [[names[answer], 0.5]]})
+    found = drawn(looks)
+    assert found[0] == looks[0]
+    assert found[1]["names"] == found[2]["names"]
+    assert found[1]["names"][0] == "class 0"
+    assert len(found[1]["names"]) == min(classes, LINES)
+    assert (found[1]["names"][-1] == "all others") == (classes > LINES)
+    for look, before in zip(found[1:], looks[1:]):
+        assert look["answers"][0][0] in look["names"]
+        np.testing.assert_allclose(np.sum(look["beliefs"], 1), 1, atol=0.01)
+        column = before["beliefs"][:, names.index(look["names"][1])]
+        np.testing.assert_allclose(np.array(look["beliefs"])[:, 1], column, atol=0.001)
+
+
+def test_caption_of_the_curves_names_bands_tasks_and_dotted_lines_only_where_there_are_any(whole_run):
+    run = page.read_run(whole_run)
+    one = replace(run, networks=run.networks[:1])
+    dotted = replace(run.networks[1], learned=replace(run.networks[1].learned, rule=None, method="fixed"))
+    several = replace(dotted, learned=replace(dotted.learned, attribute="Male"))
+    captions = [
+        next(learning_plates([found])).caption
+        for found in (
+            run,
+            one,
+            replace(one, networks=(*one.networks, dotted)),
+            replace(one, networks=(*one.networks, several)),
+        )
+    ]
+    for words, expected in (
+        ("the band is the range over seeds", [True, False, False, False]),
+        ("averaged over tasks", [False, False, False, True]),
+        ("Dotted:", [False, False, True, True]),
+    ):
+        assert [words in caption for caption in captions] == expected
 
 
 def test_gallery_opens_on_a_test_picture_that_is_right_if_there_is_one(report):
@@ -274,6 +323,14 @@ def test_commands_of_the_page_name_what_was_done(report, whole_run):
     train = "--method ram ps-nogs --seeds 0 1 --sequences AGAIN/sequences --out AGAIN"
     assert f"nogs train {whole_run}/recipe.yaml {train}" in text
     assert "nogs report AGAIN --out AGAIN/report.html" in text  # nothing is written into the old run
+
+
+def test_commands_of_the_page_train_the_whole_image_where_the_run_has_it(networks_alone):
+    assert not any("nogs whole" in line for line in commands(page.read_run(networks_alone), report=[networks_alone]))
+    scores = {"accuracy": 0.875, "balanced_accuracy": 0.75, "nll": 0.25}
+    write_json(networks_alone / "whole-image" / "evaluation.json", {"tests": {"": scores}})
+    lines = commands(page.read_run(networks_alone), report=[networks_alone])
+    assert lines[0] == f"nogs whole {networks_alone}/recipe.yaml --out AGAIN"
 
 
 @pytest.mark.parametrize(("never", "cell"), [(0, "4"), (1, "> 4 (1 of 2 never)"), (2, "never within 6")])
@@ -374,7 +431,7 @@ def test_weights_of_supervision_are_told_apart(whole_run, tmp_path, load):
     assert f"nogs compare {run}/recipe.yaml --method ram ps-nogs --weights 1 64 --seeds 0 " in text
     for name in ("where", "pixels", "policy-entropy"):
         drawn = (run / "report" / f"{name}.svg").read_text()
-        assert all(f"ps-nogs, weight {weight}" in drawn for weight in (1, 64)), name
+        assert all(f"PS-NOGS (weight {weight})" in drawn for weight in (1, 64)), name
 
 
 @pytest.mark.usefixtures("blank_figures")

@@ -48,7 +48,7 @@ def run(*networks, random=None, tests=734):
         folder=Path("run"),
         recipe={"glimpses": 4},
         data=None,
-        inspection={"task": "flowers", "splits": {"test": tests}},
+        inspection={"task": "flowers", "splits": {"test": tests, "validation": 36}},
         posterior=None if random is None else {"tables": tables},
         bank=None,
         completions={},
@@ -101,6 +101,21 @@ def test_network_to_take_is_chosen_on_validation_pictures():
         "With 21 % of the pixels PS-NOGS is right on 65 of 100 test pictures; RAM 70."
     )
     assert best_network(taken).method == "ps-nogs"
+
+
+def test_methods_that_are_better_on_the_test_pictures_are_named():
+    # a new user's birds
+    plus = network("ps-nogs+", 0.425, validation=0.444)
+    ram, centre = network("ram", 0.507, validation=0.428), network("centre-out", 0.479, validation=0.361)
+    found = verdict(run(plus, ram, centre, network("random", 0.5), random=0.5))
+    assert "RAM and centre-out were right on more test pictures; the choice was made on 36 validation pictures." in (
+        found.advice
+    )
+    assert "RAM was right on more test pictures; " in verdict(run(plus, ram)).advice
+    near = network("ram", 0.434, validation=0.428, whole=0.8)
+    assert "more test pictures" not in verdict(run(plus, near, random=0.5)).advice
+    best = network("centre-out", 0.479, validation=0.5)
+    assert "36 validation pictures, and centre-out is for comparison only." in verdict(run(plus, best)).advice
 
 
 def test_pictures_and_verdict_are_of_one_network_also_where_two_are_equally_good():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,9 @@ RELEASE = ", release embedder"
 
 @dataclass(frozen=True)
 class Learned:
-    """One trained network: its validation curves and its scores on the test images.
+    """One trained network: its validation curves, its scores on the test images, and on the validation images.
 
+    Scores are of the kept checkpoints: the best by that score, or of a network on a posterior the only one.
     A network on a trained posterior has no `rule`: its iterations start from the posterior and can't be compared.
     """
 
@@ -54,6 +55,7 @@ class Learned:
     test: Mapping[str, float]
     majority: float
     whole: float | None = None
+    validation: Mapping[str, float | None] = field(default_factory=dict)
 
     def curve(self, name: str) -> np.ndarray:
         """A validation curve; NaN where a value was not finite."""
@@ -113,6 +115,7 @@ def learned(evaluation: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]],
         },
         majority=evaluation["majority_class_accuracy"],
         whole=evaluation.get("whole_image_accuracy"),
+        validation={name: best[name].get("validation") for name in CURVES},
     )
 
 

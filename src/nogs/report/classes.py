@@ -108,4 +108,4 @@ def _mistaken(found: Confusion, k: int, most: int = 2) -> str:
     wrong = found.counts[k].copy()
     wrong[k] = 0
     order: Sequence[int] = [int(j) for j in np.argsort(-wrong, kind="stable")[:most] if wrong[j]]
-    return ", ".join(f"{found.names[j]} ({wrong[j]})" for j in order) or "-"
+    return ", ".join(f"{found.names[j]}\N{NO-BREAK SPACE}({wrong[j]})" for j in order) or "-"

@@ -28,14 +28,15 @@ from nogs.report.pictures import data_uri
 from nogs.report.results import title
 from nogs.report.rollouts import Trace
 
-__all__ = ["Shown", "gallery", "opening"]
+__all__ = ["LINES", "Shown", "drawn", "gallery", "opening"]
 
 NETWORKS, SETS = 6, 3
 """The most networks and sets of sequences of a run that the gallery shows."""
 IMAGES, MOST = 24, 60
 """Default number of test images: this many, or one of each class, but at most `MOST`."""
 COMPLETIONS = 4
-_NAMED = 5  # classes whose belief is drawn, besides the true one
+LINES = 8
+"""The most lines in the chart of the classes' probabilities."""
 _SHARP = 96  # px: smaller images are stored without loss
 
 
@@ -99,7 +100,7 @@ def gallery(shown: Sequence[Shown], *, images: int | None, link: Callable[[Path]
                 "split": "test picture" if id in test else "picture with a sequence",
                 "right": right.get(id),
                 "src": encoded(task.images[task.position[id]]),
-                "looks": looks[id],
+                "looks": drawn(looks[id]),
             }
             for id in ids
             if looks[id]
@@ -173,19 +174,44 @@ def _rollout(one: Looker, found: Trace, n: int, truth: int, prefix: str) -> dict
     network, answers = one.network, found.answers[n]
     names = [name.replace("_", " ") for name in one.labels]
     about = f" for {network.attribute.replace('_', ' ')}" if network.attribute else ""
-    # the true class, and the classes that are most likely at some step
-    kept = [truth, *(int(k) for k in np.argsort(-answers.max(0), kind="stable") if k != truth)][: _NAMED + 1]
     return {
         "who": f"{prefix}{title(network.learned.method)}{about}",
         "kind": "network",
         "pixels": one.task.grid.pixels[found.locations[n]].tolist(),
         "maps": [_quantised(policy, least=False) for policy in found.policies[n]],
         "greedy": one.loaded.policy == "argmax",
-        "names": [names[k] for k in kept],
-        "beliefs": [[round(float(p[k]), 3) for k in kept] for p in answers],
+        "names": names,
+        "beliefs": answers,
         "answers": [[names[int(p.argmax())], round(float(p.max()), 3)] for p in answers],
         "truth": names[truth],
     }
+
+
+def drawn(looks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Looks at one image, each with the lines of its chart: the true class, then the others, as far as they fit.
+
+    If they are more than `LINES`, the last line is the sum of the less probable ones. Networks share the order, so that
+    a class keeps its colour.
+    """
+    out = []
+    for look in looks:
+        if "beliefs" in look:
+            names, truth = look["names"], look["names"].index(look["truth"])
+            alike = [one["beliefs"] for one in looks if one.get("names") == names and one["truth"] == look["truth"]]
+            most = np.max([answers.max(0) for answers in alike], 0)
+            most[[answers[-1].argmax() for answers in alike]] += 1  # the networks' answers come first
+            most[truth] = np.inf
+            order = np.argsort(-most, kind="stable").tolist()
+            kept = order if len(order) <= LINES else order[: LINES - 1]
+            rest = order[len(kept) :]
+            named = [names[k] for k in kept]
+            beliefs = [[round(float(p[k]), 3) for k in kept] for p in look["beliefs"]]
+            if rest:
+                named.append("all others")
+                beliefs = [[*row, round(float(p[rest].sum()), 3)] for row, p in zip(beliefs, look["beliefs"])]
+            look = {**look, "names": named, "beliefs": beliefs}
+        out.append(look)
+    return out
 
 
 def _quantised(values: Float[np.ndarray, " L"], *, least: bool) -> dict[str, Any]:

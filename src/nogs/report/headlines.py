@@ -12,6 +12,8 @@ from nogs.report.contents import Run
 from nogs.report.results import RANDOM, WHOLE, best_network, quoted_table, results, title
 from nogs.report.tables import Link, percent
 from nogs.runtime.files import read_json
+from nogs.whole.evaluation import FILE as SCORES
+from nogs.whole.evaluation import FOLDER as WHOLE_IMAGE
 
 __all__ = ["Headline", "commands", "headlines"]
 
@@ -75,6 +77,8 @@ def commands(run: Run, *, report: Sequence[Path]) -> list[str]:
     if annotated and run.posterior is not None and run.bank is not None:
         attribute = _flag("attribute", {one.sequences.attribute for one in annotated})
         lines.append(f"nogs annotate {recipe}{attribute}{_images(run, annotated[0].sequences.ids)}{end}")
+    if (run.folder / WHOLE_IMAGE / SCORES).is_file():
+        lines.append(f"nogs whole {recipe}{end}")
     if run.networks:
         methods = " ".join(sorted({network.method for network in run.networks}, key=_usual))
         seeds = " ".join(map(str, sorted({network.learned.seed for network in run.networks})))

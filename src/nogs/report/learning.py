@@ -9,7 +9,7 @@ import numpy as np
 
 from nogs.attention.comparison import Learned, measure
 from nogs.report.drawing import method_styles
-from nogs.report.results import title
+from nogs.report.results import title, titles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,23 +59,26 @@ def convergence_figure(comparison: Mapping[str, Any], networks: Sequence[Learned
 def curves_figure(networks: Sequence[Learned], *, columns: int = 2) -> Figure:
     """Validation NLL and accuracy over training, averaged over tasks; the band is the range over seeds.
 
-    A network with a posterior as classifier is a horizontal line at its best: its iterations are not comparable.
+    A network with a posterior as classifier is a horizontal line at the score of the version that was kept: its
+    iterations are not comparable.
     """
     from nogs.runtime.figures import Figure
 
     size = (10, 4.2) if columns > 1 else (4.6, 6.4)
     figure = Figure(figsize=size, dpi=150, layout="constrained", facecolor="white")
     panels = figure.subplots(2 // columns, columns)
+    levels = _levels(networks)
+    names = titles(levels)
     for method, style in method_styles(network.method for network in networks).items():
         colour, line = style["color"], style["linestyle"]
+        if method in levels:
+            if method in names and np.isfinite(levels[method]).all():
+                for axes, level in zip(panels, levels[method]):
+                    axes.axhline(level, linestyle=":", color=colour, label=names[method], linewidth=1.6)
+            continue
         own = [network for network in networks if network.method == method]
         steps = max((network.iterations for network in own), key=len)
         for axes, name in zip(panels, ("nll", "accuracy")):
-            if own[0].rule is None:
-                best = np.nanmin if name == "nll" else np.nanmax
-                level = np.mean([best(network.curve(name)) for network in own]) * (100 if name == "accuracy" else 1)
-                axes.axhline(level, linestyle=":", color=colour, label=title(method), linewidth=1.6)
-                continue
             of_seed = np.array(
                 [
                     np.mean([_padded(n.curve(name), len(steps)) for n in own if n.seed == seed], axis=0)
@@ -97,6 +100,15 @@ def curves_figure(networks: Sequence[Learned], *, columns: int = 2) -> Figure:
     wide = min(5 if columns > 1 else 2, len(labels))
     figure.legend(handles, labels, loc="outside lower center", ncols=wide, frameon=False, fontsize=9)
     return figure
+
+
+def _levels(networks: Sequence[Learned]) -> dict[str, list[float]]:
+    """Mean validation NLL and accuracy (%) of the kept networks of each method with a posterior as classifier."""
+    scores: dict[str, list[list[float | None]]] = {}
+    for network in networks:
+        if network.rule is None:
+            scores.setdefault(network.method, []).append([network.validation.get(name) for name in ("nll", "accuracy")])
+    return {method: (np.array(found, dtype=float).mean(0) * (1, 100)).tolist() for method, found in scores.items()}
 
 
 def _spread(networks: Sequence[Learned]) -> dict[tuple[str, str], tuple[float, float]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from nogs.attention.comparison import Learned
 from nogs.attention.methods import ON_POSTERIOR
 from nogs.data.task import Task
 from nogs.glimpse import Grid
@@ -93,7 +94,7 @@ class NetworkPlates:
         if not by_task or grid is None:
             return
         looks = {
-            task: {method: np.concatenate(parts) for method, parts in ordered(methods).items()}
+            task: {title(method): np.concatenate(parts) for method, parts in ordered(methods).items()}
             for task, methods in by_task.items()
         }
         mean = None if self.task is None else mean_image(self.task)
@@ -187,11 +188,13 @@ class NetworkPlates:
             ):  # those sample nothing they learned
                 entropies.setdefault(network.learned.method, []).append(values)
         if entropies and self._grid is not None:
+            several = any(len(rows) > 1 for rows in entropies.values())
+            band = "; the band is the range over a method's networks" if several else ""
             yield Plate(
                 "policy-entropy",
                 "Entropy of the policy at each glimpse",
-                "Entropy of the distribution that the next location is drawn from, on the test images; the band is the "
-                "range over a method's networks. Near zero, it looks at the same location whatever it has seen.",
+                f"Entropy of the distribution that the next location is drawn from, on the test images{band}. Near "
+                "zero, it looks at the same location whatever it has seen.",
                 policy_figure(ordered(entropies), locations=len(self._grid)),
                 tuple(network.folder / "evaluation.json" for network in self.run.networks[:1])
                 if len(self.run.networks) == 1
@@ -214,9 +217,7 @@ def learning_plates(runs: Sequence[Run]) -> Iterator[Plate]:
     yield Plate(
         "curves",
         "Validation curves",
-        "Scores on the validation pictures while the networks learn, averaged over tasks; the band is the range over "
-        "seeds (figures 6 and 12 of the paper). NLL is the negative log-likelihood, the mean of -log p(true class) in "
-        "nats: lower is better, and 0 is certainty.",
+        _curves_caption(networks),
         curves_figure(networks),
         sources,
         curves_figure(networks, columns=1),
@@ -231,6 +232,19 @@ def learning_plates(runs: Sequence[Run]) -> Iterator[Plate]:
             convergence_figure(comparison, networks),
             sources,
         )
+
+
+def _curves_caption(networks: Sequence[Learned]) -> str:
+    several = len({network.attribute for network in networks}) > 1
+    seeds = len({network.seed for network in networks if network.rule is not None}) > 1
+    dotted = any(network.rule is None for network in networks)
+    return (
+        f"Scores on the validation pictures while the networks learn{', averaged over tasks' if several else ''}"
+        f"{'; the band is the range over seeds' if seeds else ''} (figures 6 and 12 of the paper). "
+        + ("Dotted: the kept version of a network that answers with the posterior. " if dotted else "")
+        + "NLL is the negative log-likelihood, the mean of -log p(true class) in nats: lower is better, and 0 is "
+        "certainty."
+    )
 
 
 def _few(looks: Mapping[str, Mapping[str, Any]]) -> bool:

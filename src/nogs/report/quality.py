@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nogs.report.drawing import COLOURS, LINES, MARKERS, method_styles, new_figure
-from nogs.report.results import title
+from nogs.report.results import title, titles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,11 +120,11 @@ def pixels_figure(
     figure = new_figure(5.6, 3.6)
     axes = figure.add_subplot()
     styles = method_styles(curves)
-    for name, points in curves.items():
-        shares, accuracies = (100 * np.array(points, dtype=float)).T
+    for name, label in titles(curves).items():
+        shares, accuracies = (100 * np.array(curves[name], dtype=float)).T
         style: dict[str, Any] = {**styles[name], "linewidth": 1.6, "markersize": 6}
         hollow: dict[str, Any] = {"markerfacecolor": "none"} if name in trained else {}
-        axes.plot(shares, accuracies, label=title(name), **style, **hollow)
+        axes.plot(shares, accuracies, label=label, **style, **hollow)
         axes.plot(shares[-1], accuracies[-1], color=style["color"], marker=style["marker"], markersize=6)
     for name, level in (levels or {}).items():
         axes.axhline(100 * level, color="#999999", linewidth=0.9, linestyle=":")
@@ -144,30 +144,37 @@ def stopping_figure(curves: Mapping[str, Mapping[str, Any]], *, columns: int = 2
     figure, (left, right) = _panels(2, columns, sharey=True)
     styles = method_styles(curves)
     named: list[tuple[str, float, float]] = []
-    for name, found in curves.items():
+    rings: list[tuple[float, float]] = []
+    for name, label in titles(curves).items():
+        found = curves[name]
         style: dict[str, Any] = {**styles[name], "linewidth": 1.6, "markersize": 5}
         accuracy = _percent("accuracy", found["accuracy"])
-        left.plot(range(1, len(accuracy) + 1), accuracy, label=title(name), **style)
+        left.plot(range(1, len(accuracy) + 1), accuracy, label=label, **style)
         sure = sorted(found["stopping"], key=lambda one: one["stop_at"])
         at = [one["mean_glimpses"] for one in sure], _percent("accuracy", [one["accuracy"] for one in sure])
         right.plot(*at, **style)
-        right.plot(len(accuracy), accuracy[-1], color=style["color"], marker="o", markersize=9, markerfacecolor="none")
+        rings.append((len(accuracy), accuracy[-1]))
+        right.plot(*rings[-1], color=style["color"], marker="o", markersize=9, markerfacecolor="none")
         named += [(f"{one['stop_at']:g}", x, y) for one, x, y in zip(sure, *at) if one["stop_at"] in _NAMED]
     _by_glimpses(left, "accuracy (%)")
     _by_glimpses(right, "accuracy (%)" if columns == 1 else "", label="mean glimpses with early stopping")
-    _annotate_apart(right, named)
-    left.legend(loc="best", frameon=False, fontsize=8.5)
+    _legend(figure, [left], columns)
+    right.margins(x=0.08)
+    figure.draw_without_rendering()  # the layout moves points, and so decides which words overlap
+    _annotate_apart(right, named, rings)
     return figure
 
 
-def _annotate_apart(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
-    """Each point's label below it, unless it would overlap an earlier label."""
-    axes.margins(x=0.08)
-    axes.autoscale_view()
+def _annotate_apart(
+    axes: Axes, points: Sequence[tuple[str, float, float]], rings: Sequence[tuple[float, float]]
+) -> None:
+    """Each point's label below it, unless it would overlap an earlier label or a ring."""
     kept: list[tuple[float, float]] = []
+    around = [axes.transData.transform(ring) * 72 / axes.figure.dpi for ring in rings]
     for text, x, y in points:
         across, up = axes.transData.transform((x, y)) * 72 / axes.figure.dpi  # in points, as letters are
-        if all(abs(across - a) > 24 or abs(up - b) > 10 for a, b in kept):
+        free = not any(-8 < a - across < 26 and -18 < b - up < 4 for a, b in around)
+        if free and all(abs(across - a) > 24 or abs(up - b) > 10 for a, b in kept):
             axes.annotate(text, (x, y), (4, -10), textcoords="offset points", fontsize=7.5)
             kept.append((across, up))
 

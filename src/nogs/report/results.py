@@ -22,6 +22,7 @@ __all__ = [
     "rank",
     "results",
     "title",
+    "titles",
 ]
 
 RANDOM, WHOLE = "random", "whole image"
@@ -96,6 +97,15 @@ def title(method: str) -> str:
     """The name of a method in sentences, followed by its weight of supervision."""
     base, _, rest = method.partition(", ")
     return NAMES.get(base, base) + (f" ({rest})" if rest else "")
+
+
+def titles(curves: Mapping[str, Any]) -> dict[str, str]:
+    """Names of the curves to draw: of equal ones only the first, with the names of all."""
+    out: dict[str, str] = {}
+    for method, curve in curves.items():
+        same = next((other for other in out if curves[other] == curve), method)
+        out[same] = f"{out[same]} = {title(method)}" if same in out else title(method)
+    return out
 
 
 def rank(method: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nogs.attention.convergence import iterations_to_reach
 from nogs.report.contents import Network, Run
-from nogs.report.results import WHOLE, Result, best_result, percent_of_pixels, results, title
+from nogs.report.results import PLAIN, RANDOM, WHOLE, Result, best_result, percent_of_pixels, results, title
 
 __all__ = ["Verdict", "verdict"]
 
@@ -52,7 +52,9 @@ def verdict(run: Run) -> Verdict | None:
     taught = max(learned, key=lambda row: row.accuracy, default=None)
     rivals = [row for row in rows if row not in learned and row.method not in (WHOLE, _PLUS)]
     parts = [_plus(run, rows), "" if taught is None else _sequences(run, taught, rivals, best)]
-    advice = " ".join(part for part in (*parts, _chance(run, best, rows, taught, rivals)) if part)
+    advice = " ".join(
+        part for part in (*parts, _passed(run, best, rows), _chance(run, best, rows, taught, rivals)) if part
+    )
     return Verdict(_sentence(run, best, rows), advice, tuple(_races(run)), tuple(rows), best.method)
 
 
@@ -82,6 +84,19 @@ def _plus(run: Run, rows: Sequence[Result]) -> str:
     if gain <= _margin(plus, _tests(run)):
         return ""
     return f"{title(_PLUS)} is {100 * gain:.0f} points better than {title('fixed')} of locations."
+
+
+def _passed(run: Run, best: Result, rows: Sequence[Result]) -> str:
+    """The methods that are at least a point better on the test pictures, and why they are not recommended."""
+    above = [row for row in rows if row.method not in (WHOLE, RANDOM) and row.accuracy >= best.accuracy + 0.01]
+    if not above:
+        return ""
+    number = (run.inspection or {}).get("splits", {}).get("validation")
+    pictures = f"{number:,} validation pictures" if number else "the validation pictures"
+    verb = "was" if len(above) == 1 else "were"
+    said = f"{_listed(above)} {verb} right on more test pictures; the choice was made on {pictures}"
+    plain = [row for row in above if row.method in PLAIN and (row.validation or 0) > (best.validation or 0)]
+    return f"{said}, and {_listed(plain)} is for comparison only." if plain else f"{said}."
 
 
 def _chance(run: Run, best: Result, rows: Sequence[Result], taught: Result | None, rivals: Sequence[Result]) -> str:

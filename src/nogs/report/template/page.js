@@ -147,7 +147,7 @@
   };
 
   // after every glimpse: the probability of each class, or the entropy along a sequence
-  const INK = ["#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#D55E00", "#999999"];
+  const INK = ["#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#D55E00", "#0072B2", "#A83260", "#999999"];
   const shape = (tag, attributes, text) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -172,8 +172,7 @@
     const at = look.beliefs ? step : step - 1;
     parts.push(shape("line", { class: "now", x1: x(at), x2: x(at), y1: high, y2: low }));
     for (const line of [...lines].reverse()) {
-      const ends = line.name === look.truth ? 3.5 : 2;
-      parts.push(shape("polyline", { points: line.values.map((value, n) => `${x(n)},${y(value)}`).join(" "), stroke: line.ink, "stroke-width": ends }));
+      parts.push(shape("polyline", { class: line.name === look.truth ? "true" : "", points: line.values.map((value, n) => `${x(n)},${y(value)}`).join(" "), stroke: line.ink }));
       parts.push(...line.values.map((value, n) => shape("circle", { cx: x(n), cy: y(value), r: n === at ? 5 : 2.5, fill: line.ink })));
     }
     chart.replaceChildren(...parts);
