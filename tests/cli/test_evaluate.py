@@ -47,6 +47,7 @@ def test_scores_are_those_that_training_wrote(run, capsys, best):
     assert main(["evaluate", str(run), "--trajectories", "3", "--best", best, "--device", "cpu"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["network", "accuracy", "averaged", "greedy", "balanced", "NLL", "pixels"]
+    assert sum("averaged: of 3 looks together" in line for line in lines) == 1
     rows = [line.split() for line in lines if line.startswith("ram/")]
     assert [row[0] for row in rows] == ["ram/seed-0", "ram/seed-1"]
     for row in rows:
@@ -93,8 +94,12 @@ def test_network_in_no_run_is_judged_on_its_recipes_data(tmp_path, capsys, monke
     assert found["scores"]["accuracy"] == pytest.approx(right, abs=1e-6)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     assert main(["evaluate", str(file), "--device", "cpu"]) == 0
-    assert f"{right:.1%}" in capsys.readouterr().out
-    assert "has no network for 'red'" in refused(["evaluate", str(file), "--attribute", "red"], capsys)
+    _, row, *_, legend = capsys.readouterr().out.splitlines()
+    assert row.split()[1:4] == [f"{right:.1%}", "-", "-"]  # it draws nothing
+    assert legend.endswith("-: nothing is drawn")
+    assert "is for one label, not for attributes; leave 'red' out" in refused(
+        ["evaluate", str(file), "--attribute", "red"], capsys
+    )
     assert "--attribute is for a published network" in refused(["evaluate", ".", "--attribute", "red"], capsys)
     if "looks" not in tensor_header(find_posterior("cub"))[0]:
         assert "is a posterior, which does not say where" in refused(["evaluate", "cub"], capsys)
@@ -205,7 +210,7 @@ def test_numbers_are_printed_where_they_can_not_be_written(run, capsys):
 def test_an_nll_that_is_rounded_to_zero_has_no_sign():
     scores = dict.fromkeys(("accuracy", "averaged_accuracy", "greedy_accuracy", "balanced_accuracy"), 1.0)
     scores |= {"nll": -1e-9, "pixels_seen": 0.5, "warning": None, "majority": 0.5, "converged_at": 4}
-    texts = [evaluate._line("ram", scores), train._table({"ram": scores}), whole._table({"": scores})]
+    texts = [evaluate._line("ram", scores, drawn=True), train._table({"ram": scores}), whole._table({"": scores})]
     for text in [*texts, stage._scores({"tests": {"": scores}}), tables._measure("nll", -1e-9)]:
         assert "0.000" in text
         assert "-0.000" not in text

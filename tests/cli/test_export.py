@@ -142,7 +142,7 @@ def test_pack_and_push(run, tmp_path, capsys, monkeypatch):
     assert (
         main(["hub", "push", str(run), "--out", str(tmp_path / "packed"), "--licence", "mit", "--title", "Mine"]) == 0
     )
-    assert f"packed: {tmp_path / 'packed'}" in capsys.readouterr().out
+    assert f"Network written: {tmp_path / 'packed'}" in capsys.readouterr().out
     card = (tmp_path / "packed" / "README.md").read_text()
     assert "license: mit" in card
     assert "# Mine" in card

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 
 import nogs
 from nogs.cli import main
+from nogs.model import Model
 from nogs.runtime.files import write_json, write_sealed
 from small_runs import images, write_run
 
@@ -162,7 +163,8 @@ def test_folder_is_judged_where_folders_are_classes(classes, capsys, tmp_path):
     new = [row for row in known if row["split"] == "test"]
     right, fair = (sum(row["right"] == "1" for row in part) for part in (known, new))
     assert 0 < len(new) < len(known) == 8
-    assert f"{right} of 8 right ({right / 8:.1%}) of the pictures whose folder names their class" in said
+    assert f"Accuracy {right / 8:.1%}: {right} of the 8 pictures in folders named like classes are right" in said
+    assert said[-1] == "Not scored: 4 of 12 pictures, in folders that are no class: other"
     trained = f"  the network was trained or chosen on {8 - len(new)} of them; of the others {fair} of {len(new)} right"
     assert any(line.startswith(trained) for line in said)
 
@@ -173,21 +175,73 @@ def test_other_pictures_of_the_same_names_are_not_taken_for_the_runs_own(classes
     assert main(["predict", str(run), str(moved), "--json"]) == 0
     said = capsys.readouterr()
     assert "trained or chosen on" not in said.err
-    assert "of 8 right" in said.err
+    assert "of the 8 pictures in folders named like classes are right" in said.err
     assert [json.loads(line).get("true") for line in said.out.splitlines()] == ["green"] * 4 + [None] * 4 + ["red"] * 4
 
 
 def test_the_folder_of_one_class_is_enough(classes, capsys):
     run, folder = classes
     assert main(["predict", str(run), str(folder / "red")]) == 0
-    assert "of 4 right" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "of the 4 pictures in folders named like classes are right" in said
+    assert "Not scored" not in said
+
+
+def test_misspelt_folder_is_named_with_the_class_that_was_meant(classes, capsys):
+    run, folder = classes
+    (folder / "green").rename(folder / "Gren")
+    meant = "of 12 pictures, in folders that are no class: Gren (did you mean 'green'?), other"
+    assert main(["predict", str(run), str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"Not scored: 8 {meant}"
+    assert main(["predict", str(run), str(folder / "Gren")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Not scored: 4 of 4 pictures")
+    assert main(["predict", str(run), str(folder / "other")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_interrupted_command_writes_the_answers_so_far(classes, capsys, tmp_path, monkeypatch):
+    run, folder = classes
+    taken, classify = [], Model.classify_picture
+
+    def interrupted(*given, **how):
+        if len(taken) == 3:
+            raise KeyboardInterrupt
+        taken.append(classify(*given, **how))
+        return taken[-1]
+
+    monkeypatch.setattr(Model, "classify_picture", interrupted)
+    assert main(["predict", str(run), str(folder), "--csv", str(tmp_path / "a.csv")]) == 130
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2:] == [
+        f"Answers written: {tmp_path / 'a.csv'}, for the first 3 of 12 pictures",
+        "nogs: interrupted; finished work is kept.",
+    ]
+    with (tmp_path / "a.csv").open(newline="") as file:
+        assert [row["label"] for row in csv.DictReader(file)] == [answer.label for answer in taken]
+
+
+def test_refused_command_keeps_the_answers_of_an_earlier_one(place, capsys, tmp_path):
+    (tmp_path / "a.csv").write_text("earlier")
+    ask(place, capsys, place / "0.png", "--csv", tmp_path / "a.csv", "--looks", "0", code=2)
+    assert (tmp_path / "a.csv").read_text() == "earlier"
+
+
+def test_json_has_letters_as_they_are_and_no_control_characters(place, capsys, tmp_path):
+    path = tmp_path / "grün \x9b.png"
+    path.write_bytes((place / "0.png").read_bytes())
+    said = ask(place, capsys, path, "--json").out
+    assert "grün \\u009b.png" in said
+    assert json.loads(said)["image"] == str(path)
 
 
 def test_sheet_of_many_pictures_shows_some(classes, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("nogs.cli.predict._DRAWN", 5)
     run, folder = classes
     assert main(["predict", str(run), str(folder), "--picture", str(tmp_path / "sheet.png")]) == 0
-    assert f"Glimpses drawn: {tmp_path / 'sheet.png'}, of 4 of the pictures" in capsys.readouterr().err
+    assert (
+        f"Glimpses drawn: {tmp_path / 'sheet.png'}, of 5 of the 12 pictures, evenly chosen: it has at most 5 tiles"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +265,7 @@ def test_mistakes_are_one_sentence(place, capsys, words, sentence):
 
 def test_impossible_confidence_is_one_sentence(place, capsys):
     said = ask(place, capsys, place / "0.png", "--stop-at", "2", code=2)
-    assert "confidence to stop at must lie above 0 and be at most 1, not 2.0" in said.err
+    assert "--stop-at must lie above 0 and be at most 1, such as 0.95, not 2." in said.err
 
 
 def test_fresh_process_imports_only_what_it_needs(place):

@@ -15,6 +15,7 @@ import nogs
 import worlds
 from nogs.cli import main
 from nogs.model import Answers, Attributes, Model
+from nogs.model.answers import Answer
 from nogs.model.exporting import agreement, export_onnx
 from nogs.model.finding import find
 from nogs.model.hub import pack
@@ -127,8 +128,8 @@ def test_views_share_the_weights(place):
     [
         ("nobody", {}, "There is no run nobody; give the folder .*, or a published name: birds, blind, faces"),
         ("blind", {}, "blind.safetensors is a posterior, which does not say where to look"),
-        ("faces", {"attribute": "green"}, "has no network for 'green'; choose red, blue"),
-        ("birds", {"attribute": "green"}, "has no network for 'green'|birds is for one label, not for 'green'"),
+        ("faces", {"attribute": "green"}, r"^faces has no network for 'green'; choose red, blue\.$"),
+        ("birds", {"attribute": "green"}, r"^birds is for one label, not for attributes; leave 'green' out\.$"),
     ],
 )
 def test_what_is_not_published_is_one_sentence(source, how, sentence):
@@ -181,14 +182,27 @@ def test_the_likeliest_attribute_is_drawn_first(place, monkeypatch):
     assert [lines[0] for _, _, lines in tiles] == sorted(NAMES, key=lambda name: -shares[name])
     for _, locations, (name, said) in tiles:
         assert locations == answers[name].locations
-        assert said == f"{'yes' if shares[name] > 0.5 else 'no'}, {shares[name]:.1%}"
+        assert said == f"{'yes' if shares[name] > 0.5 else 'no'}, {answers[name].probability:.1%}"
+
+
+def test_a_tile_has_the_probability_of_its_answer(monkeypatch):
+    from nogs.model import drawing
+
+    tiles = []
+    monkeypatch.setattr(drawing, "_sheet", lambda given, **_: tiles.extend(given))
+    no = Answer("not red", 0.75, {"not red": 0.75, "red": 0.25}, (), (), 0.0, stopped_early=False)
+    drawing.attributes_sheet([np.zeros(1)], [{"red": no}], grid=None, names=[""])
+    assert tiles[0][2] == ("red", "no, 75.0%")
 
 
 def test_published_network_is_exported(place, capsys):
     model = nogs.load("faces", attribute="blue")
     assert agreement(model, export_onnx(model, Path("step.onnx")), steps=5) < 1e-4
     assert main(["export", "faces", "--out", "exported"]) == 2
-    assert "has networks for 2 attributes; name one with --attribute: red, blue" in capsys.readouterr().err
+    assert (
+        "error: faces has networks for 2 attributes; name one with --attribute or `attribute`: red, blue."
+        in capsys.readouterr().err
+    )
     Path("birds").mkdir()
     assert main(["export", "birds", "--precision", "float32"]) == 2
     assert "nogs export needs --out" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import nogs
+from nogs.attention.network import Networks
 from nogs.model.classifier import Model
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
@@ -181,10 +182,23 @@ def test_impossible_confidence_is_refused(stop_at):
 def test_unknown_policy_and_number_of_looks_are_refused():
     with pytest.raises(InputError, match="There is no policy 'greedy'; choose sample or argmax"):
         model().look(policy="greedy")
-    same = "With the policy argmax all 2 looks are the same; leave --looks out, or add --policy sample"
-    for looks, policy, sentence in ((0, "sample", "at least one look, not 0; raise --looks"), (2, "argmax", same)):
+    same = "With the policy argmax all 2 looks are the same; take one look, or the policy sample"
+    for looks, policy, sentence in ((0, "sample", r"at least one look, not 0\.$"), (2, "argmax", same)):
         with pytest.raises(InputError, match=sentence):
             model().classify(images(1)[0].numpy(), looks=looks, policy=policy)
+
+
+def test_one_image_is_looked_at_with_one_thread(monkeypatch):
+    asked, threads, see = model(), [], Networks.see
+    monkeypatch.setattr(Networks, "see", lambda *given: (threads.append(torch.get_num_threads()), see(*given))[1])
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        asked.classify(images(1)[0].numpy())
+        assert set(threads) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_location_is_the_pixel_of_its_index():

@@ -67,13 +67,19 @@ def test_networks_of_different_attributes_are_not_compared(tmp_path):
     assert find(run, network="Smiling").name == "ps-nogs/Smiling/seed-0"
     assert find(run, network="ram/Smiling").name == "ram/Smiling/seed-0"
     assert load(run, network="Male").labels == ("not Male", "Male")
-    with pytest.raises(InputError, match=r"has no network for 'Bald'; it has some for Male, Smiling\."):
+    with pytest.raises(InputError, match=r"has no network for 'Bald'; choose Male, Smiling\."):
         find(run, attribute="Bald")
 
 
 def test_networks_for_one_label_have_no_attribute(tmp_path):
-    with pytest.raises(InputError, match=r"are for one label, not for attributes; leave 'Bald' out\.$"):
+    with pytest.raises(InputError, match=r"is for one label, not for attributes; leave 'Bald' out\.$"):
         find(write_run(tmp_path, MANY), attribute="Bald")
+
+
+def test_attribute_of_a_file_is_refused_by_the_same_rule(tmp_path):
+    path = write_run(tmp_path, MANY) / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
+    with pytest.raises(InputError, match=r"safetensors is for one label, not for attributes; leave 'Bald' out\.$"):
+        load(path, attribute="Bald")
 
 
 def test_file_and_bare_stage_folder_can_be_named(tmp_path):

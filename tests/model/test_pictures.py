@@ -84,7 +84,7 @@ def test_photograph_is_turned_upright(tmp_path):
 def test_what_is_no_picture_is_named(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("no picture")
-    with pytest.raises(InputError, match=r"The picture .*notes.txt can't be read \(not a picture\)"):
+    with pytest.raises(InputError, match=r"The picture .*notes.txt can't be read: not a picture; save it again"):
         read(path)
     Image.fromarray(noise(30, 30, 3)).save(tmp_path / "whole.png")
     (tmp_path / "torn.png").write_bytes((tmp_path / "whole.png").read_bytes()[:400])
@@ -98,7 +98,12 @@ def test_what_is_no_picture_is_named(tmp_path):
         read(noise(3, 24, 24))
 
 
+def test_a_folder_is_named_as_such(tmp_path):
+    with pytest.raises(InputError, match=rf"^{tmp_path} is a folder; classify each picture in it, or run nogs predict"):
+        read(tmp_path)
+
+
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(InputError, match=r"pipe\.png can't be read \(not a regular file\)"):
+    with pytest.raises(InputError, match=r"pipe\.png can't be read: not a regular file"):
         read(tmp_path / "pipe.png")

@@ -9,12 +9,17 @@ import tyro
 
 from nogs.cli.args import Best, Device, RunFolder, TaskArgs
 from nogs.cli.flags import parse
+from nogs.cli.lines import json_line
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_array, write_json
 from nogs.runtime.spelling import instead, instead_of_run
 
 _COLUMNS = ("accuracy", "averaged_accuracy", "greedy_accuracy", "balanced_accuracy", "nll", "pixels_seen")
 _HEAD = f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}"
+_LEGEND = (
+    "accuracy: of one look; averaged: of {} looks together; greedy: with the most probable locations; "
+    "balanced: mean over the classes; -: nothing is drawn"
+)
 
 
 class EvaluateArgs(TaskArgs):
@@ -48,13 +53,10 @@ def evaluate(argv: list[str]) -> None:
         "stopping. Writes evaluation-SPLIT.json, locations-SPLIT.npy and accuracy-by-glimpses[-SPLIT].json beside each "
         "network; --best nll adds -nll to their names.",
     )
-    import json
-
     from nogs.model.finding import find
     from nogs.model.stopping import write_accuracy_by_glimpses
     from nogs.posterior.store import published
     from nogs.runtime.device import pick_device
-    from nogs.runtime.files import plain
     from nogs.stages import evaluation, run_task
 
     if args.trajectories < 1:
@@ -87,9 +89,10 @@ def evaluate(argv: list[str]) -> None:
         # the folder's name: a method may have several weights of supervision
         name, scores = path.parent.relative_to(args.run / "attention").as_posix(), found["scores"]
         if args.as_json:
-            print(json.dumps({"network": name, **found, "by_glimpses": by_glimpses["policies"]}, default=plain))
+            line = {"network": name, **found, "by_glimpses": by_glimpses["policies"]}
+            print(json_line(line))
         else:
-            print(_line(name, scores))
+            print(_line(name, scores, drawn=by_glimpses["own"] == "sample"))
         try:
             write_json(path.parent / f"evaluation-{kind}.json", found)
             save_array(path.parent / f"locations-{kind}.npy", locations)
@@ -98,22 +101,21 @@ def evaluate(argv: list[str]) -> None:
         except InputError as error:  # still evaluate the other networks
             refused = refused or error
         if shown is not None and path == shown.path:
-            curves = f"\nNetwork: {shown.why}; {by_glimpses['images']:,} {args.split} images\n\n{_curves(by_glimpses)}"
+            curves = (
+                f"\n\nNetwork: {shown.why}; {by_glimpses['images']:,} {args.split} images\n\n{_curves(by_glimpses)}"
+            )
     if not args.as_json:
-        print(curves)
+        print(_LEGEND.format(args.trajectories) + curves)
     if refused:
         raise refused
 
 
 def _evaluate_file(args: EvaluateArgs) -> None:
     """Evaluate a network outside a run, for each of its attributes; write no files."""
-    import json
-
     from nogs.model.finding import find
     from nogs.plus.store import about_network, attributes_of
     from nogs.recipes import recipe
     from nogs.runtime.device import pick_device
-    from nogs.runtime.files import plain
     from nogs.stages import evaluation
     from nogs.stages.settings import load
 
@@ -129,18 +131,23 @@ def _evaluate_file(args: EvaluateArgs) -> None:
         every.append(said["scores"])
         if args.as_json:
             line = {"network": name or found.name, **said, "by_glimpses": by_glimpses["policies"]}
-            print(json.dumps(line, default=plain))
+            print(json_line(line))
         else:
-            print(_line(name or found.name, said["scores"]))
-    if len(every) > 1 and not args.as_json:
+            print(_line(name or found.name, said["scores"], drawn=(drawn := by_glimpses["own"] == "sample")))
+    if args.as_json:
+        return
+    if len(every) > 1:
         mean = {one: sum(scores[one] for scores in every) / len(every) for one in _COLUMNS}
-        print(_line(f"mean of {len(every)} attributes", {**mean, "warning": None}))
+        print(_line(f"mean of {len(every)} attributes", {**mean, "warning": None}, drawn=drawn))
+    print(_LEGEND.format(args.trajectories))
 
 
-def _line(name: str, scores: dict[str, Any]) -> str:
+def _line(name: str, scores: dict[str, Any], *, drawn: bool) -> str:
+    """A row of the table; without locations that are `drawn` there is only one accuracy."""
     warning = f"\n  warning: {scores['warning']}" if scores["warning"] else ""
+    averaged, greedy = (f"{scores[f'{kind}_accuracy']:.1%}" if drawn else "-" for kind in ("averaged", "greedy"))
     return (
-        f"{name:<40}{scores['accuracy']:>10.1%}{scores['averaged_accuracy']:>10.1%}{scores['greedy_accuracy']:>10.1%}"
+        f"{name:<40}{scores['accuracy']:>10.1%}{averaged:>10}{greedy:>10}"
         f"{scores['balanced_accuracy']:>10.1%}{scores['nll']:>z8.3f}{scores['pixels_seen']:>8.1%}{warning}"
     )
 

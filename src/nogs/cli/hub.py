@@ -52,6 +52,6 @@ def push(argv: list[str]) -> None:
         folder = Path(parent) / "network" if args.out is None else args.out
         packed = pack(found, folder, licence=args.licence, title=args.title)
         if args.out is not None:
-            print(f"packed: {packed}")
+            print(f"Network written: {packed}")
         if args.repository is not None:
-            print(f"pushed: {push_folder(packed, args.repository, private=args.private)}")
+            print(f"Network uploaded: {push_folder(packed, args.repository, private=args.private)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,8 +13,9 @@ import tyro
 
 from nogs.cli.args import NetworkArgs
 from nogs.cli.flags import parse
+from nogs.cli.lines import json_line
 from nogs.runtime.errors import InputError
-from nogs.runtime.files import plain, write_bytes
+from nogs.runtime.files import write_bytes
 from nogs.runtime.progress import working
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ def predict(argv: list[str]) -> None:
             raise InputError(
                 f"{flag} writes {ending[1:].upper()} files, so its name must end in {ending}, not {path.name!r}."
             )
+    if args.stop_at is not None and not 0 < args.stop_at <= 1:
+        raise InputError(f"--stop-at must lie above 0 and be at most 1, such as 0.95, not {args.stop_at:g}.")
     from nogs.model.attributes import Attributes
     from nogs.model.folders import pictures, summary, write_csv
     from nogs.model.loading import load
@@ -73,35 +75,39 @@ def predict(argv: list[str]) -> None:
     print(f"Network: {model.why}.", file=sys.stderr)
     asked = pictures(args.images, labels=model.labels, run=Path(args.run))
     most = max(1, _DRAWN // len(model)) if isinstance(model, Attributes) else _DRAWN
-    drawn = set(range(0, len(asked), -(-len(asked) // most))) if args.picture is not None else set()
+    number = min(most, len(asked)) if args.picture is not None else 0
+    drawn = {n * len(asked) // number for n in range(number)}
     known: list[Asked] = []
     rows: list[tuple[Asked, Answer]] = []
     answers, images, problems = [], {}, []
-    # no bar on a terminal: it would mix with the answers, which show progress themselves
-    with nullcontext() if sys.stdout.isatty() else working(f"looking at {len(asked):,} pictures"):
-        for one in asked:
-            try:
-                picture = model.picture(one.path)
-            except InputError as error:
-                problems.append(str(error))
-                continue
-            answer = model.classify_picture(
-                picture, policy=args.policy, looks=args.looks, stop_at=args.stop_at, seed=args.seed
-            )
-            _print(one, answer, model.name, as_json=args.as_json)
-            if len(known) in drawn:
-                images[len(known)] = picture.pixels
-            known.append(one)
-            each = answer if isinstance(answer, dict) else {"": answer}
-            light = {name: replace(said, picture=None) for name, said in each.items()}
-            answers.append(light if isinstance(answer, dict) else light[""])
-            rows += [(one, said) for said in light.values()]
-    whose, their = [one for one, _ in rows], [said for _, said in rows]
-    for line in summary(whose, their):
+    try:
+        # no bar on a terminal: it would mix with the answers, which show progress themselves
+        with nullcontext() if sys.stdout.isatty() else working(f"looking at {len(asked):,} pictures"):
+            for one in asked:
+                try:
+                    picture = model.picture(one.path)
+                except InputError as error:
+                    problems.append(str(error))
+                    continue
+                answer = model.classify_picture(
+                    picture, policy=args.policy, looks=args.looks, stop_at=args.stop_at, seed=args.seed
+                )
+                if len(known) in drawn:
+                    images[len(known)] = picture.pixels
+                known.append(one)
+                each = answer if isinstance(answer, dict) else {"": answer}
+                light = {name: replace(said, picture=None) for name, said in each.items()}
+                answers.append(light if isinstance(answer, dict) else light[""])
+                rows += [(one, said) for said in light.values()]
+                _print(one, answer, model.name, as_json=args.as_json)
+    finally:  # also of an interrupted command
+        if args.csv is not None and (rows or problems):
+            write_csv(args.csv, rows)
+            done = len(known) + len(problems)
+            part = f", for the first {done:,} of {len(asked):,} pictures" if done < len(asked) else ""
+            print(f"Answers written: {args.csv}{part}", file=sys.stderr)
+    for line in summary(rows):
         print(line, file=sys.stderr if args.as_json else sys.stdout)
-    if args.csv is not None:
-        write_csv(args.csv, whose, their)
-        print(f"Answers written: {args.csv}", file=sys.stderr)
     if images and args.picture is not None:
         from nogs.model.drawing import attributes_sheet, glimpses_sheet
 
@@ -109,7 +115,9 @@ def predict(argv: list[str]) -> None:
         draw: Any = attributes_sheet if isinstance(model, Attributes) else glimpses_sheet
         sheet = draw(list(images.values()), [answers[n] for n in images], grid=model.grid, names=names)
         write_bytes(args.picture, sheet)
-        some = f", of {len(images)} of the pictures" if len(images) < len(known) else ""
+        some, tiles = "", "tiles, one for each attribute" if isinstance(model, Attributes) else "tiles"
+        if len(images) < len(known):
+            some = f", of {len(images)} of the {len(known):,} pictures, evenly chosen: it has at most {_DRAWN} {tiles}"
         print(f"Glimpses drawn: {args.picture}{some}", file=sys.stderr)
     for problem in problems[:-1]:
         print(f"nogs: error: {problem}", file=sys.stderr)
@@ -122,10 +130,10 @@ def _print(one: Asked, answer: Answer | Answers, network: str, *, as_json: bool)
     true = {} if one.true is None else {"true": one.true}
     if isinstance(answer, dict):
         each = {name: said.to_json() for name, said in answer.items()}
-        plain_ = {"image": one.path, "network": network, "attributes": each}
-        text = json.dumps(plain_, default=plain) if as_json else f"{one.path}: {_told_of_all(answer)}"
+        line = {"image": one.path, "network": network, "attributes": each}
+        text = json_line(line) if as_json else f"{one.path}: {_told_of_all(answer)}"
     elif as_json:
-        text = json.dumps({"image": one.path, "network": network, **answer.to_json(), **true}, default=plain)
+        text = json_line({"image": one.path, "network": network, **answer.to_json(), **true})
     else:
         right = "" if one.true is None else "; right" if one.true == answer.label else f"; wrong, it is {one.true}"
         text = f"{one.path}: {told(answer)}{right}"

@@ -18,6 +18,7 @@ from nogs.model.pictures import Picture
 from nogs.plus.network import TokenNetwork
 from nogs.plus.store import load_attributes
 from nogs.plus.together import look_together
+from nogs.runtime.device import one_thread
 
 __all__ = ["Answers", "Attributes", "each_attribute"]
 
@@ -88,6 +89,7 @@ class Attributes(Mapping[str, Model]):
             return self._together(picture)
         return Answers({name: model.classify_picture(picture, **how) for name, model in self.items()})
 
+    @one_thread()
     def _together(self, picture: Picture) -> Answers:
         """All attributes in one batch at their best locations: many times faster than one after the other."""
         network = next(iter(self.values())).networks

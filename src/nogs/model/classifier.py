@@ -20,6 +20,7 @@ from nogs.glimpse import cut
 from nogs.model.answers import Answer, Location, answer_of, location_at
 from nogs.model.pictures import Picture, read_picture
 from nogs.runtime import streams
+from nogs.runtime.device import one_thread
 from nogs.runtime.errors import InputError
 
 Policy = Literal["sample", "argmax"]
@@ -144,10 +145,10 @@ class Model:
     ) -> Answer:
         """The same for a picture prepared by `picture`, whose notes the answer carries."""
         if looks < 1:
-            raise InputError(f"An image takes at least one look, not {looks}; raise --looks.")
+            raise InputError(f"An image takes at least one look, not {looks}.")
         if looks > 1 and (policy or self.networks.policy) == "argmax":
             raise InputError(
-                f"With the policy argmax all {looks} looks are the same; leave --looks out, or add --policy sample."
+                f"With the policy argmax all {looks} looks are the same; take one look, or the policy sample."
             )
         image = torch.from_numpy(picture.pixels)[None]
         mark = hashlib.blake2b(picture.pixels.tobytes(), digest_size=8).hexdigest()  # other looks for each picture
@@ -199,18 +200,21 @@ class Model:
         """The pixel of a location's index on the grid."""
         return location_at(index, self.grid)
 
+    @one_thread()  # the steps of one image are so small that several threads wait for each other
     def choose(self, state: torch.Tensor, uniform: float | None = None) -> int:
         """The next location: the most probable index of the grid, or the one that `uniform` draws."""
         logits = self.networks.location_logits(state)
         drawn = None if uniform is None else torch.full(logits.shape[:-1], uniform, device=logits.device)
         return int(policies.choose(logits, drawn, width=self.grid.shape[1])[0])
 
+    @one_thread()
     def update(self, state: torch.Tensor, patch: npt.NDArray[np.uint8], index: int) -> torch.Tensor:
         """The state after seeing `patch` at the location of this index."""
         device = state.device
         glimpse = torch.from_numpy(self._patch(patch))[None, None].to(device)
         return self.networks.see(state, glimpse, torch.tensor([[index]], device=device))
 
+    @one_thread()
     def belief(self, state: torch.Tensor) -> npt.NDArray[np.float32]:
         """Probabilities of the labels in a state."""
         return torch.softmax(self.networks.classify(state)[0, 0].float(), -1).cpu().numpy()

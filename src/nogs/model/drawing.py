@@ -58,7 +58,7 @@ def attributes_sheet(
     for image, found, name in zip(images, answers, names):
         shares = {one: answer.probabilities[one] for one, answer in found.items()}
         for one in sorted(found, key=lambda one: -shares[one]):
-            said = f"{'yes' if found[one].label == one else 'no'}, {shares[one]:.1%}"
+            said = f"{'yes' if found[one].label == one else 'no'}, {found[one].probability:.1%}"
             tiles.append((image, found[one].locations, (one, f"{said}, {name}" if len(images) > 1 else said)))
     return _sheet(tiles, grid=grid, width=_TILE // 2, columns=2 * _COLUMNS)
 

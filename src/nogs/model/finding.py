@@ -65,7 +65,7 @@ def _packed(folder: Path, source: str, attribute: str | None) -> Found:
 
 def _of_run(run: Path, network: str | None, attribute: str | None, best: Best) -> Found:
     from nogs.attention.methods import GIVEN  # brings torch
-    from nogs.plus.store import about_network
+    from nogs.plus.store import about_network, chosen
 
     kept = f"best-{best}.safetensors"
     top = run / "attention" if (run / "attention").is_dir() else run
@@ -76,20 +76,9 @@ def _of_run(run: Path, network: str | None, attribute: str | None, best: Best) -
     names = list(paths) if network is None else _named(network, list(paths), run)
     names.sort(key=lambda name: name.partition("/")[0] in GIVEN)  # a tie goes to a network that chooses
     about = {name: about_network(paths[name]) for name in names}
-    attributes = sorted({str(about[name].get("attribute")) for name in names})
-    if attribute is not None:
-        if attributes == ["None"]:
-            raise InputError(f"The networks of {run} are for one label, not for attributes; leave {attribute!r} out.")
-        names = [name for name in names if about[name].get("attribute") == attribute]
-        if not names:
-            meant = instead(attribute, attributes, otherwise=f"it has some for {', '.join(attributes)}.")
-            raise InputError(f"{run} has no network for {attribute!r}; {meant}")
-        attributes = [attribute]
-    if len(attributes) > 1:
-        shown = ", ".join(attributes[:5]) + (" ..." if len(attributes) > 5 else "")
-        raise InputError(
-            f"{run} has networks for {len(attributes)} attributes; name one with --attribute or `attribute`: {shown}."
-        )
+    attribute_of = {name: about[name].get("attribute") or "" for name in names}
+    one = chosen(run, sorted(set(attribute_of.values())), attribute)
+    names = [name for name in names if attribute_of[name] == one]
     sign = -1 if best == "nll" else 1
     scores = {name: float(score) for name in names if (score := about[name].get("validation")) is not None}
     if not scores:

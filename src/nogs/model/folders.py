@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from nogs.data.archives import IMAGE_SUFFIXES, walk
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, read_sealed, write_text
+from nogs.runtime.spelling import closest
 
 if TYPE_CHECKING:
     from nogs.model.answers import Answer
@@ -20,15 +21,18 @@ __all__ = ["Asked", "pictures", "summary", "write_csv"]
 
 _COLUMNS = ("image", "label", "probability", "true", "right", "split", "glimpses", "pixels_read")
 _LEARNT = ("train", "validation")
+_NAMED = 5  # folders that are no class
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A picture's file, its class where a folder names it, and its split in the run, if any."""
+    """A picture's file, its class where a folder names it, and its split in the run, if any; `unknown` is the picture's
+    folder where no folder names its class."""
 
     path: Path
     true: str | None = None
     split: str | None = None
+    unknown: str | None = None
 
 
 def pictures(paths: Iterable[Path], *, labels: Sequence[str], run: Path | None = None) -> list[Asked]:
@@ -53,19 +57,23 @@ def pictures(paths: Iterable[Path], *, labels: Sequence[str], run: Path | None =
             place = Path(entry.path).resolve()
             own = home is not None and place.is_relative_to(home)
             split = splits.get(place.relative_to(home).as_posix()) if own and home is not None else None
-            out.append(Asked(Path(entry.path), true, split))
+            out.append(Asked(Path(entry.path), true, split, above[-1] if labels and true is None else None))
     return out
 
 
-def summary(asked: Sequence[Asked], answers: Sequence[Answer]) -> list[str]:
+def summary(rows: Sequence[tuple[Asked, Answer]]) -> list[str]:
     """How many answers are right, in all and by class, of pictures whose class is known; pictures that the network was
     trained or selected on are counted separately."""
-    known = [
-        (one, answer.label == one.true) for one, answer in zip(asked, answers, strict=True) if one.true is not None
-    ]
+    known = [(one, answer.label == one.true) for one, answer in rows if one.true is not None]
+    labels = rows[0][1].probabilities if rows else ()
+    left_out = _left_out([one for one, _ in rows], labels=labels, scored=bool(known))
     if not known:
-        return []
-    lines = [f"{_share([right for _, right in known])} of the pictures whose folder names their class"]
+        return left_out
+    right = sum(right for _, right in known)
+    lines = [
+        f"Accuracy {right / len(known):.1%}: {right:,} of the {len(known):,} pictures in folders named like classes "
+        "are right"
+    ]
     learnt = [right for one, right in known if one.split in _LEARNT]
     if learnt:
         new = [right for one, right in known if one.split not in _LEARNT]
@@ -76,15 +84,27 @@ def summary(asked: Sequence[Asked], answers: Sequence[Answer]) -> list[str]:
     if len(names) > 1:
         width = max(map(len, names)) + 2
         lines += [f"  {name:<{width}}{_share([right for one, right in known if one.true == name])}" for name in names]
-    return lines
+    return lines + left_out
 
 
-def write_csv(path: Path, asked: Sequence[Asked], answers: Sequence[Answer]) -> None:
+def _left_out(asked: Sequence[Asked], *, labels: Iterable[str], scored: bool) -> list[str]:
+    """Which folders are no class, the misspelt ones first; where nothing is `scored`, only misspelt ones matter."""
+    unknown = [one.unknown for one in asked if one.unknown is not None]
+    meant = {name: closest(name, labels) for name in dict.fromkeys(unknown)}
+    if not meant or not (scored or any(meant.values())):
+        return []
+    names = [f"{name} (did you mean {close!r}?)" for name, close in meant.items() if close]
+    names += [name for name, close in meant.items() if not close]
+    shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return [f"Not scored: {len(unknown):,} of {len(asked):,} pictures, in folders that are no class: {shown}"]
+
+
+def write_csv(path: Path, rows: Sequence[tuple[Asked, Answer]]) -> None:
     """A row for each picture; `true`, `right` and `split` are empty where they are not known."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for one, answer in zip(asked, answers, strict=True):
+    for one, answer in rows:
         right = "" if one.true is None else int(answer.label == one.true)
         share = f"{answer.probability:.4f}"
         row = [one.path, answer.label, share, one.true or "", right, one.split or "", len(answer.locations)]

@@ -40,8 +40,6 @@ def load(
 def load_found(found: Found, *, device: str | torch.device = "cpu") -> Model:
     """Load the network that `find` found; of several attributes one must be selected."""
     networks, about = load_network(found.path, attribute=found.attribute, device=device)
-    if found.attribute not in (None, about.get("attribute")):
-        raise InputError(f"{found.name} is for {about.get('attribute') or 'one label'}, not for {found.attribute!r}.")
     if not about.get("labels"):
         raise InputError(f"{found.path} has no labels, so it can't classify; give a network of nogs train.")
     if networks.architecture.embedder == "release":

@@ -33,6 +33,8 @@ def read_picture(image: str | Path | Image.Image | npt.NDArray[np.uint8], *, gri
         image = _pillow(image)
     if not isinstance(image, str | Path | Image.Image):
         raise InputError(f"A picture must be a file's path, a Pillow image or a uint8 array, not {_kind(image)}.")
+    if isinstance(image, str | Path) and Path(image).is_dir():
+        raise InputError(f"{image} is a folder; classify each picture in it, or run nogs predict RUN {image}.")
     if grid.height != grid.width:
         raise InputError(
             f"The network's images are {grid.height} x {grid.width} px, not square; give an array of that size."
@@ -42,7 +44,7 @@ def read_picture(image: str | Path | Image.Image | npt.NDArray[np.uint8], *, gri
     except FileNotFoundError:
         raise InputError(f"There is no file {image}; check its path.") from None
     except Exception as error:  # Pillow's readers raise many kinds of errors for damaged files
-        raise InputError(f"{name} can't be read ({reason(error)}); save it again as PNG or JPEG.") from error
+        raise InputError(f"{name} can't be read: {reason(error)}; save it again as PNG or JPEG.") from error
     return Picture(np.array(decoded.pixels), (*decoded.conversions, *_resized(decoded.size, grid, fit)))
 
 

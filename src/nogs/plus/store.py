@@ -6,7 +6,7 @@ run, each attribute's folder then holds a file without tensors that names it. Ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from nogs.plus.looks import Looks
 from nogs.plus.network import TokenNetwork
 from nogs.plus.packing import unpacked
 from nogs.posterior.network import NetworkPosterior
-from nogs.posterior.store import LOOKS, find_posterior, load_posterior, read_header, save_posterior
+from nogs.posterior.store import LOOKS, find_posterior, load_posterior, published, read_header, save_posterior
 from nogs.posterior.tokens import GlimpseTokens
 from nogs.runtime.errors import InputError
 from nogs.runtime.headers import Header, Name, Size, described
@@ -31,6 +31,7 @@ from nogs.runtime.tensors import load_tensors, save_tensors, tensor_header
 __all__ = [
     "about_network",
     "attributes_of",
+    "chosen",
     "load_attributes",
     "load_network",
     "save_network",
@@ -100,10 +101,9 @@ def load_network(
     """The network of a file and its description; `attribute` selects one of several."""
     path, attribute = seen(find_posterior(path), attribute)
     network, about = load_attributes(path, device=device)
-    if not isinstance(network, TokenNetwork):
-        return network, next(iter(about.values()))
     name = _one(path, list(about), attribute)
-    network.attribute = list(about).index(name)
+    if isinstance(network, TokenNetwork):
+        network.attribute = list(about).index(name)
     return network, about[name]
 
 
@@ -169,21 +169,29 @@ def seen(path: Path, attribute: str | None) -> tuple[Path, str | None]:
     below = path.parent / view.network
     if not below.is_file():
         raise InputError(f"{path} needs the network {below}, which is not there; keep both in their run's folder.")
-    return below, view.attribute
+    return below, _one(path, [view.attribute], attribute)
 
 
-def _one(path: Path, names: list[str], attribute: str | None) -> str:
-    """The name of the selected entry."""
-    if len(names) == 1 and attribute in (None, names[0]):
-        return names[0]
+def chosen(source: object, names: Sequence[str], attribute: str | None) -> str:
+    """The selected attribute of `source`, which has networks for `names`; they are [""] where it has one label."""
+    if attribute in names or (attribute is None and len(names) == 1):
+        return attribute or names[0]
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     if attribute is None:
-        shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
-        raise InputError(f"{path} has networks for {len(names)} attributes; name one with --attribute: {shown}.")
-    if attribute not in names:
-        known = [name for name in names if name]
-        meant = instead(attribute, known, otherwise=f"choose {', '.join(known)}.")
-        raise InputError(f"{path} has no network for {attribute!r}; {meant}")
-    return attribute
+        raise InputError(
+            f"{source} has networks for {len(names)} attributes; name one with --attribute or `attribute`: {shown}."
+        )
+    if not any(names):
+        raise InputError(f"{source} is for one label, not for attributes; leave {attribute!r} out.")
+    raise InputError(
+        f"{source} has no network for {attribute!r}; {instead(attribute, names, otherwise=f'choose {shown}.')}"
+    )
+
+
+def _one(path: Path, names: Sequence[str], attribute: str | None) -> str:
+    """The selected attribute of a file, which an error names as its user does."""
+    name = next((name for name, file in published().items() if file == path), None)
+    return chosen(name or path, names, attribute)
 
 
 def _read_looks(path: Path) -> _Looks:
