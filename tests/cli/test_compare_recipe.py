@@ -165,7 +165,7 @@ def test_finished_comparison_is_only_printed_again(birds, whole, capsys, monkeyp
     monkeypatch.setattr(Trainer, "step", None)
     monkeypatch.setattr(Pretrainer, "step", None)
     assert main(everything(birds, whole)) == 0
-    assert "12 of 12 networks are trained already." in capsys.readouterr().err
+    assert "attention: already done." in capsys.readouterr().err
     assert products(whole) == before
 
 

@@ -224,7 +224,7 @@ def test_attributes_share_one_network(world, tmp_path):
     shared = tmp_path / "run" / "ps-nogs+" / "seed-0.safetensors"
     network, about = load_network(shared, attribute="blue")
     assert about["attribute"] == "blue"
-    with pytest.raises(InputError, match="name one with --attribute: red, blue"):
+    with pytest.raises(InputError, match="name one with --attribute or `attribute`: red, blue"):
         load_network(shared)
     shared.unlink()
     with pytest.raises(InputError, match="which is not there; keep both"):

@@ -190,11 +190,10 @@ def test_damaged_state_is_refused_in_one_sentence(task, tmp_path, monkeypatch, c
         trained(task, QUICK, tmp_path)
 
 
-def test_finished_training_is_not_done_again(task, tmp_path, monkeypatch, capsys):
+def test_finished_training_is_not_done_again(task, tmp_path, monkeypatch):
     first = trained(task, QUICK, tmp_path)
     monkeypatch.setattr(Trainer, "step", lambda self: pytest.fail("trained again"))
     second = trained(task, QUICK, tmp_path)
-    assert "trained already" in capsys.readouterr().err
     for name, value in first.network.state_dict().items():
         assert torch.equal(value, second.network.state_dict()[name])
     with pytest.raises(InputError, match="another recipe or other inputs"):
