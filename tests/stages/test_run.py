@@ -72,7 +72,7 @@ def test_without_ps_nogs_no_bank_and_no_sequences_are_made(tmp_path):
     )
     assert not (tmp_path / "run" / "bank").exists()
     assert any("sequences: skipped; only ps-nogs needs it." in line for line in told)
-    assert any("5 networks: ps-nogs+, ram, fixed, centre-out, random; about" in line for line in told)
+    assert any("5 networks: ps-nogs+, ram, fixed, centre-out, random; " in line for line in told)
     follow(tmp_path / "more", until="bank", method=Settings().method)
     assert (tmp_path / "more" / "bank" / "done.json").exists()
 
@@ -126,7 +126,7 @@ def test_a_stage_is_announced_with_its_time(finished):
     _, told = finished
     for number, stage in enumerate(STAGES[1:6], start=2):
         (line,) = [line for line in told if line.startswith(f"{number}/7 {stage}: ")]
-        assert re.search(r"; about (a few seconds|\d+ s|\d+ minutes)\.$", line), line
+        assert re.search(r"; (a few seconds|about \d+ s|about \d+ minutes)\.$", line), line
 
 
 def test_what_is_done_is_not_done_again(finished, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from nogs.posterior.imagenet import obtain
 from nogs.recipes.choices import Choice, Choices
 from nogs.recipes.machines import CPU_SIDE, SIDES, for_cpu, for_gpu, least_batch
 from nogs.recipes.recipe import Recipe, changed
-from nogs.recipes.times import Expected, clock
+from nogs.recipes.times import Expected, about, clock
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
 from nogs.whole.config import WholeConfig
@@ -227,8 +227,8 @@ def _plan(
 def _time(seconds: Mapping[str, float]) -> str:
     """The line on the time of a run, in total and by stage."""
     parts = ", ".join(f"{stage} {clock(of)}" for stage, of in seconds.items() if of >= 10)
-    about = f"about {clock(sum(seconds.values()))}{f' ({parts})' if parts else ''}"
-    return f"  time       {about}; change it with --minutes, --data.image-size, --glimpses, ..."
+    total = f"{about(sum(seconds.values()))}{f' ({parts})' if parts else ''}"
+    return f"  time       {total}; change it with --minutes, --data.image-size, --glimpses, ..."
 
 
 def _features(given: Mapping[str, Any], data: Path) -> tuple[str | None, list[str]]:

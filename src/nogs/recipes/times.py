@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Expected", "clock"]
+__all__ = ["Expected", "about", "clock"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,11 @@ class Expected:
     def seconds(self) -> float:
         """The total."""
         return self.training + self.other
+
+
+def about(seconds: float) -> str:
+    """An estimate of seconds in words."""
+    return clock(seconds) if seconds < 10 else f"about {clock(seconds)}"
 
 
 def clock(seconds: float) -> str:

@@ -9,7 +9,7 @@ from nogs.data import Task, cache_folder, read_catalogue, write_splits
 from nogs.data.cache import shortage
 from nogs.data.inspect import contact_sheet, describe
 from nogs.recipes import Recipe
-from nogs.recipes.times import clock
+from nogs.recipes.times import about
 from nogs.report.contents import LOCAL
 from nogs.runtime.files import read_sealed, write_json, write_sealed
 from nogs.runtime.fingerprint import fingerprint
@@ -72,10 +72,10 @@ def _remember(experiment: Experiment) -> None:
 def decoding(recipe: Recipe, settings: Settings) -> str:
     """A line about the decoding of the pictures, with its estimated time."""
     found = read_catalogue(recipe.data, data=settings.data, cache=settings.cache)
-    about = f"Decoding {len(found.ids):,} pictures, unless they are in the cache"
+    told = f"Decoding {len(found.ids):,} pictures, unless they are in the cache"
     if shortage(settings.cache or cache_folder(), images=len(found.ids), size=found.how.size):
-        return f"{about}."  # refused in a moment, unless they are in the cache
-    return f"{about}; about {clock(decoding_seconds(found, workers=os.cpu_count() or 1))}."
+        return f"{told}."  # refused in a moment, unless they are in the cache
+    return f"{told}; {about(decoding_seconds(found, workers=os.cpu_count() or 1))}."
 
 
 def remarks(task: Task, *, uneven: float = 3) -> list[str]:

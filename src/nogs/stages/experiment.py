@@ -15,7 +15,7 @@ import torch
 from nogs.data.task import Task
 from nogs.design.tools import Files
 from nogs.recipes import Recipe
-from nogs.recipes.times import Expected, clock
+from nogs.recipes.times import Expected, about
 from nogs.runtime import progress
 from nogs.runtime.device import one_thread, pick_device
 from nogs.stages.ledger import Ledger
@@ -92,7 +92,7 @@ class Experiment:
             with progress.working(f"{self.head(stage)}: estimating the time"):
                 found = estimate()
                 seconds = found.seconds if isinstance(found, Expected) else found
-            time = "; its progress will show the time" if seconds is None else f"; about {clock(seconds)}"
+            time = "; its progress will show the time" if seconds is None else f"; {about(seconds)}"
         self.tell(f"{self.head(stage)}: {what}{time}.")
 
     def files(self, posterior: str, bank: Path, *, device: str | None = None) -> Files:
