@@ -273,17 +273,28 @@ def test_a_ledger_names_the_field_that_changed(tmp_path):
         again.enter("bank", other, redo=False)
     assert str(error.value) == (
         f"{tmp_path / 'run' / 'bank'} was made with another recipe or other inputs (bank.count was 3 and is 4 and 1 "
-        "more fields differ); choose another --out, delete it, or use nogs run, which makes it again and keeps the old "
+        "more field differs); choose another --out, delete it, or use nogs run, which makes it again and keeps the old "
         "one."
     )
     why = again.enter("bank", other, redo=True)
     assert why is not None
     assert why.startswith(
-        "bank: bank.count was 3 and is 4 and 1 more fields differ; made again, the old one is kept in"
+        "bank: bank.count was 3 and is 4 and 1 more field differs; made again, the old one is kept in"
     )
     assert not (tmp_path / "run" / "bank").exists()
     # there is nothing that would be done again
     assert again.enter("bank", other | {"from data": "b"}, redo=True) == "bank: made from data that changed."
+
+
+def test_products_of_the_same_inputs_are_all_kept(tmp_path):
+    folder, fields = tmp_path / "run" / "attention" / "ram", ({"rate": 1}, {"rate": 2})
+    for number in range(6):
+        Ledger(tmp_path / "run").enter("attention/ram", fields[number % 2], redo=True)
+        folder.mkdir(parents=True)
+        (folder / "number").write_text(str(number))
+    kept = sorted((tmp_path / "run.before" / "attention").glob("ram-*/number"))
+    assert sorted(path.read_text() for path in kept) == ["0", "1", "2", "3", "4"]
+    assert sorted(path.parent.name.count("-") for path in kept) == [1, 1, 2, 2, 2]
 
 
 def test_a_damaged_record_is_refused(tmp_path):

@@ -60,10 +60,11 @@ class Ledger:
         folder = self.run / stage
         if not folder.exists():
             return ""
-        aside = self.run.with_name(f"{self.run.name}.before") / f"{stage}-{former}"
-        number = 1
+        before, number = self.run.with_name(f"{self.run.name}.before"), 1
+        aside = before / f"{stage}-{former}"
         while aside.exists():
-            number, aside = number + 1, aside.with_name(f"{stage}-{former}-{number + 1}")
+            number += 1
+            aside = before / f"{stage}-{former}-{number}"
         try:
             aside.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(aside)
@@ -76,7 +77,8 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The first field that differs, and how many more do."""
     names = differing(before, now)
     first = names[0]
-    more = f" and {len(names) - 1} more fields differ" if len(names) > 1 else ""
+    others = len(names) - 1
+    more = f" and {others} more field{' differs' if others == 1 else 's differ'}" if others else ""
     if first.startswith("from "):
         return f"made {first} that changed{more}"
     return f"{first} was {before.get(first)!r} and is {now.get(first)!r}{more}"
