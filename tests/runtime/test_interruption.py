@@ -92,3 +92,18 @@ def test_other_threads_change_no_handler(ctrl_c):
     thread.start()
     thread.join()
     assert found == [signal.default_int_handler]
+
+
+def test_handlers_that_return_get_every_signal():
+    found = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: found.append(number))
+    try:
+        with Interruption() as interruption:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+            assert found == [signal.SIGTERM] * 2
+            assert interruption.asked is None
+            signal.raise_signal(signal.SIGTERM)
+            assert found == [signal.SIGTERM] * 3
+    finally:
+        signal.signal(signal.SIGTERM, before)

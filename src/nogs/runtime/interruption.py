@@ -43,9 +43,12 @@ class Interruption:
         before(number, None)
 
     def _note(self, number: int, _: object) -> None:
-        if self.asked is not None:
-            self.deliver()
-        self.asked = number
+        if self.asked is None:
+            self.asked = number
+            return
+        before = self._before[number]
+        self.deliver()
+        before(number, None)  # the first one's handler may return
 
     def _restore(self) -> None:
         for number, before in self._before.items():
