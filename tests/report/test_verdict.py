@@ -112,6 +112,8 @@ def test_methods_that_are_better_on_the_test_pictures_are_named():
         found.advice
     )
     assert "RAM was right on more test pictures; " in verdict(run(plus, ram)).advice
+    point = run(network("ram", 0.82, validation=0.7), network("ps-nogs+", 0.81, validation=0.75))
+    assert "RAM was right on more test pictures; " in verdict(point).advice
     near = network("ram", 0.434, validation=0.428, whole=0.8)
     assert "more test pictures" not in verdict(run(plus, near, random=0.5)).advice
     best = network("centre-out", 0.479, validation=0.5)
