@@ -125,7 +125,7 @@ def test_minutes_are_for_pictures(tmp_path, capsys):
         ("taken", "Cannot write into taken: taken is a file; choose another --out."),
         ("taken/run", "taken is a file; choose another --out."),
         ("pictures", "--out pictures lies in the folder of the pictures"),
-        ("pictures/cat/run", "name one outside, such as runs/pictures"),
+        ("pictures/cat/run", "name one outside, such as --out runs/pictures"),
     ],
 )
 def test_folder_that_can_not_be_written_is_refused_before_time_is_measured(
@@ -134,6 +134,13 @@ def test_folder_that_can_not_be_written_is_refused_before_time_is_measured(
     monkeypatch.setattr("nogs.stages.forecast.forecast", lambda *_, **__: pytest.fail("measured"))
     Path("taken").touch()
     refused(["run", "pictures", "--out", out, "--minutes", "1"], sentence, capsys)
+
+
+def test_folder_named_for_a_run_is_outside_the_pictures(pictures, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir("pictures")
+    outside = tmp_path / "runs" / "pictures"
+    sentence = f"--out runs/pictures lies in the folder of the pictures; name one outside, such as --out {outside}."
+    refused(["run", "folder", "--data", "."], sentence, capsys)
 
 
 def test_run_of_a_recipe_into_a_file_is_refused(capsys, monkeypatch):

@@ -106,8 +106,11 @@ def parse_with_recipe(
     if base.data.kind == "folder":
         data, out = (getattr(args, name, None) for name in ("data", "out"))
         if data is not None and out is not None and data.resolve() in (out.resolve(), *out.resolve().parents):
+            outside = Path("runs") / data.resolve().name
+            if outside.resolve().is_relative_to(data.resolve()):
+                outside = data.resolve().parent / outside
             raise InputError(
-                f"--out {out} lies in the folder of the pictures; name one outside, such as runs/{data.resolve().name}."
+                f"--out {out} lies in the folder of the pictures; name one outside, such as --out {outside}."
             )
         fields = _given(name, argv, both["recipe"])
         check_fields(both["recipe"], fields, source=source, spell=_flag)  # before `choose` takes time
