@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -285,6 +286,14 @@ def test_pictures_that_are_hardly_smaller_are_enlarged(tmp_path, monkeypatch):
     found, lines = within(tmp_path, monkeypatch, taking(1), side=120)
     assert found.data.image_size == 128
     assert "the pictures' shorter sides are 120 px at the median" in lines[1]
+
+
+@pytest.mark.parametrize(("others", "share"), [(255, "under 1%"), (9, "10%")])
+def test_a_few_smaller_pictures_are_said(tmp_path, monkeypatch, others, share):
+    seen = replace(pictures(), sizes=((340, 300),) * others + ((40, 30),))
+    monkeypatch.setattr("nogs.recipes.folder.survey", lambda config, data: seen)
+    _, lines = choose_for(recipe("folder"), tmp_path, {"posterior.weights": "none"}, device="cpu")
+    assert lines[1].endswith(f"; {share} are smaller, and enlarged")
 
 
 def test_a_gpu_takes_the_time_that_it_takes(tmp_path, monkeypatch):

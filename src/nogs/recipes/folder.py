@@ -210,7 +210,7 @@ def _plan(
     grid, (least, most) = found.data.grid, (by(seen.sizes, key=math.prod) for by in (min, max))
     share = found.glimpses * grid.glimpse**2 / (grid.height * grid.width)
     few = seen.smaller_than(found.data.image_size) / len(seen.sizes)
-    enlarged = f"; {few:.0%} are smaller, and enlarged" if few else ""
+    enlarged = f"; {'under 1%' if few < 0.01 else f'{few:.0%}'} are smaller, and enlarged" if few else ""
     why = next(choice.why for choice in choices if choice.field == "data.image_size")
     return [
         f"{name}: {seen.images:,} pictures in {len(seen.classes)} classes, from {least[0]} x {least[1]} to "
