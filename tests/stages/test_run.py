@@ -122,6 +122,17 @@ def test_accuracy_after_the_last_glimpse_is_that_of_the_evaluation(finished):
         assert found["argmax"]["accuracy"][-1] == pytest.approx(test["greedy_accuracy"], abs=1e-6)
 
 
+def test_a_stage_names_the_device_that_it_was_made_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "nogs.runtime.device.pick_device", lambda name: torch.device("meta")
+    )  # the best of this machine
+    follow(tmp_path, until="attention", method=("ps-nogs+", "ram", "ps-nogs"))
+    made = {path.parent.relative_to(tmp_path).as_posix(): read_json(path) for path in tmp_path.rglob("done.json")}
+    found = {stage: done["versions"]["device"].partition(" ")[0] for stage, done in made.items()}
+    assert len(found) == 8
+    assert found == {stage: "meta" if stage == "data" else "cpu" for stage in found}
+
+
 def test_a_stage_is_announced_with_its_time(finished):
     _, told = finished
     for number, stage in enumerate(STAGES[1:6], start=2):

@@ -67,7 +67,7 @@ def pretrain(
             del about["pretraining_seconds"]  # the same training gives the same bytes
             tensors = {name: value[0] for name, value in trainer.best.items()}
             save_network(stage.folder / FILE, tensors, architecture=trainer.networks.architecture, about=about)
-            stage.finish(**ended)
+            stage.finish(device=device, **ended)
             (stage.folder / STATE).unlink(missing_ok=True)
         del trainer, trainers
         if device.type == "cuda":

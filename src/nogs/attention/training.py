@@ -76,7 +76,7 @@ def train(
             write_outcomes(trainer, folder)
         for m, member in enumerate(waiting):
             if m not in trainer.failed:
-                stages[member.name].finish(iterations=config.iterations, side_by_side=len(waiting))
+                stages[member.name].finish(device=chosen, iterations=config.iterations, side_by_side=len(waiting))
         (folder / STATE).unlink(missing_ok=True)
         trainer.complain()
     return [folder / member.name for member in members]

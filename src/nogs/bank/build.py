@@ -113,6 +113,7 @@ def build_bank(
         numbers = np.setdiff1d(np.arange(images.notes[-1].next), dropped)
         save_array(folder / SOURCES, _sources(task, generator, numbers))
     stage.finish(
+        device=where,
         also=[f"{CODES}/{MANIFEST}", f"images/{MANIFEST}"],
         images=len(images),
         generator=name,

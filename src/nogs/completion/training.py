@@ -60,7 +60,8 @@ def train_completion(
     made = train_network(task, rows, config=config, glimpses=glimpses, device=device, state=state)
     made.save(folder / NETWORK)
     state.unlink(missing_ok=True)
-    stage.finish(task=task.fingerprint, **{name: made.about[name] for name in ("loss", "iterations")})
+    known = {name: made.about[name] for name in ("loss", "iterations")}
+    stage.finish(device=device, task=task.fingerprint, **known)
     return folder / NETWORK
 
 

@@ -137,7 +137,8 @@ def annotate(
         save_maps(folder / MAPS, **{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
     save(sequences, folder)
     sure = {**of_variables(known, objective(task.space, column)), **{n: known[n] for n in ("glimpses", "networks")}}
-    stage.finish(**_summary(found, first), posterior_entropy=sure)
+    where = torch.device("cpu") if device == "cpu" else None  # a Ray cluster may have GPUs that are not here
+    stage.finish(device=where, **_summary(found, first), posterior_entropy=sure)
     shutil.rmtree(folder / "blocks", ignore_errors=True)
     return sequences
 

@@ -85,7 +85,7 @@ def train(
         with only_one(folder):
             job.make(group)
         for member in group:
-            stages[member.name].finish()
+            stages[member.name].finish(device=job.device)
         (folder / group[0].name / "state.safetensors").unlink(missing_ok=True)
     return [folder / member.name for member in members]
 

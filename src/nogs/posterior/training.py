@@ -82,7 +82,7 @@ def train_posterior(
             )
             gc.collect()  # the trainer refers to itself, and its images may fill a GPU
         about = write_combined(parts, folder / FILE, task=task, config=config, seed=seed)
-        stage.finish(iterations=about["iterations"], training_seconds=about["training_seconds"])
+        stage.finish(device=chosen, iterations=about["iterations"], training_seconds=about["training_seconds"])
     else:
         trainer = Trainer(task, config=config, glimpses=glimpses, seed=seed, device=chosen)
         if above is not None and not above.begun:  # only after the first network could be made
@@ -90,6 +90,6 @@ def train_posterior(
         stage.begin()
         trainer.run(folder)
         write_outcome(trainer, folder / FILE)
-        stage.finish(iterations=trainer.iteration, training_seconds=round(trainer.spent, 1))
+        stage.finish(device=chosen, iterations=trainer.iteration, training_seconds=round(trainer.spent, 1))
         (folder / "state.safetensors").unlink(missing_ok=True)
     return load_posterior(folder / FILE, task=task, device=chosen, precision=config.precision)

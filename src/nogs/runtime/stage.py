@@ -7,12 +7,15 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nogs.runtime.digests import BEGUN, DONE, product_digests
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import differing
 from nogs.runtime.files import read_json, write_sealed
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Stage"]
 
@@ -65,10 +68,11 @@ class Stage:
         mark = {"stage": self.name, "fingerprint": self.fingerprint}
         write_sealed(self.folder / BEGUN, {**mark, "fields": self.fields} if self.fields else mark)
 
-    def finish(self, *, also: Iterable[str] = (), **extra: Any) -> None:
+    def finish(self, *, device: torch.device | None = None, also: Iterable[str] = (), **extra: Any) -> None:
         """Mark the product as complete: fingerprint, versions, seconds since `begin`, time, `extra`, and digests.
 
-        The digests cover every file in the folder and the files in subfolders named in `also`; readers check them.
+        The versions name the `device` that it was made on, by default this machine's best. The digests cover every file
+        in the folder and the files in subfolders named in `also`; readers check them.
         """
         from nogs.runtime.device import versions  # imports torch, which `done` does not need
 
@@ -78,7 +82,7 @@ class Stage:
             {
                 "stage": self.name,
                 "fingerprint": self.fingerprint,
-                "versions": versions(),
+                "versions": versions(device),
                 "seconds": round(time.monotonic() - self._began, 3),
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 **extra,

@@ -53,7 +53,7 @@ def train_whole(
     stage.begin()
     trainer.run(folder)
     _write(trainer, folder)
-    stage.finish(iterations=trainer.iteration, training_seconds=round(trainer.spent, 1))
+    stage.finish(device=trainer.device, iterations=trainer.iteration, training_seconds=round(trainer.spent, 1))
     (folder / "state.safetensors").unlink(missing_ok=True)
 
 
