@@ -40,6 +40,16 @@ def test_evaluate_prints_measures_and_draws_completions(run, capsys):
     assert all(row["images"] == 4 for row in record["by_glimpses"])
 
 
+def test_picture_shows_the_images_asked_for_although_they_were_measured_before(run):
+    pictures = []
+    for split, shown in (("validation", "2"), ("test", "2"), ("validation", "2"), ("validation", "3")):
+        words = ["--split", split, "--images", "4", "--shown", shown, "--device", "cpu"]
+        assert main(["bank", "evaluate", str(run), *words]) == 0
+        pictures.append((run / "bank" / "evaluation" / "completions.png").read_bytes())
+    assert pictures[0] == pictures[2]
+    assert len(set(pictures)) == 3
+
+
 def test_verify_names_the_damage_and_fails(run, tmp_path, capsys):
     import shutil
 

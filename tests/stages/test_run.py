@@ -182,6 +182,14 @@ def test_only_what_depends_on_a_changed_field_is_done_again_and_the_former_is_ke
     assert (run / "attention" / "ps-nogs" / "seed-0" / "done.json").exists()
 
 
+def test_completions_are_measured_again_after_other_numbers_of_glimpses(finished, tmp_path):
+    run = copied(finished, tmp_path / "run")
+    _, told = follow(run, tiny(glimpses=3), until="bank")
+    assert "3/7 bank: already done." in told
+    found = read_json(run / "bank" / "evaluation" / "validation.json")["by_glimpses"]
+    assert [row["observed"] for row in found] == [0, 1, 2]
+
+
 def test_the_whole_image_reference_is_trained_again_where_its_own_fields_change(finished, tmp_path):
     run = copied(finished, tmp_path / "run")
     old = (run / "whole-image" / "evaluation.json").read_text()

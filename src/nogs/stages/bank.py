@@ -86,7 +86,8 @@ def evaluate(
     images: int = 32,
     shown: int = 6,
 ) -> dict[str, Any]:
-    """Measure a bank's completions of held-out images, and draw some; the results are kept in the bank's folder."""
+    """Measure a bank's completions of held-out images, if that is not done yet, and draw some; both are kept in the
+    bank's folder."""
     opened = load_bank(folder, device=settings.device)
     completion = make_completion(
         opened,
@@ -99,12 +100,14 @@ def evaluate(
     if not ids:
         raise InputError(f"Task {task.title!r} has no images in the split {split!r}; choose another --split.")
     path = folder / "evaluation" / f"{split}.json"
-    before: dict[str, Any] = read_json(path) if path.is_file() else {}
-    if before.get("completion") == completion.fingerprint and before["by_glimpses"][0]["images"] == len(ids):
-        return before
-    table = evaluate_completion(completion, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
     pixels = random_locations(task, ids[:shown], recipe.glimpses - 1, seed=recipe.seed)
     save_figure(completion_sheet(completion, task, ids[:shown], pixels), path.with_name("completions.png"))
+    before: dict[str, Any] = read_json(path) if path.is_file() else {"by_glimpses": []}
+    measured = [(row["observed"], row["images"]) for row in before["by_glimpses"]]
+    wanted = [(observed, len(ids)) for observed in range(recipe.glimpses)]
+    if before.get("completion") == completion.fingerprint and measured == wanted:
+        return before
+    table = evaluate_completion(completion, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
     found = {"split": split, "completion": completion.fingerprint, "by_glimpses": table, "bank": opened.about}
     write_json(path, {**found, "versions": versions(opened.device)})
     return found
