@@ -49,8 +49,7 @@ class BayesOpt:
                 break
             entropies.fill(wanted)
             tried |= wanted
-        winner = first_minimum(means(entropies, tried))
-        return conclude(entropies, allowed, winner, settled=torch.ones_like(winner, dtype=torch.bool))
+        return conclude(entropies, allowed, first_minimum(means(entropies, tried)))
 
     def _spread(self, coordinates: Float[Tensor, "L 2"], allowed: Bool[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
         """The allowed locations nearest to the first points of Sobol's sequence."""

@@ -36,8 +36,7 @@ class CoarseToFine:
             tried |= wanted
             stride = max(1, stride // 2)
             wanted = neighbours(self._best(means(entropies, tried)), shape, stride) & allowed & ~tried
-        winner = first_minimum(means(entropies, tried))
-        return conclude(entropies, allowed, winner, settled=torch.ones_like(winner, dtype=torch.bool))
+        return conclude(entropies, allowed, first_minimum(means(entropies, tried)))
 
     def _best(self, mean: Float64[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
         nearest = mean.sort(dim=1, stable=True).indices[:, : self.basins]

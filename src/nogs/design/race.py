@@ -42,8 +42,8 @@ class Race:
     differences (`drawn_through`) is lowest. `slack` is then not used.
 
     An image should cost at most `share` of the grid's evaluations, and each round has an equal part of what is left.
-    Where that is too little for all, the least promising locations are dropped, and the image is not settled. The first
-    round at each stride, and the winner's neighbours at the end, are always evaluated.
+    Where that is too little for all, the least promising locations are dropped. The first round at each stride, and the
+    winner's neighbours at the end, are always evaluated.
     """
 
     def __init__(
@@ -82,15 +82,13 @@ class Race:
         shape = entropies.posterior.grid.shape
         allowed = allowed.to(entropies.values.device)
         coarse = every(allowed, shape, self.stride)
-        winner, alive, forced = self._race(entropies, coarse, allowed, self.stride)
+        winner, alive = self._race(entropies, coarse, allowed, self.stride)
         for stride in self.strides[1:]:
             if self.refine:
                 alive = self._refined(entropies, coarse, allowed, winner)
             else:
                 alive = neighbours(alive, shape, stride) & allowed
-            winner, alive, cut_short = self._race(entropies, alive, allowed, stride)
-            forced |= cut_short
-        settled = (alive.sum(1) == 1) & ~forced
+            winner, alive = self._race(entropies, alive, allowed, stride)
         if self.stride > 1:  # dropped locations count as well where they were tried on all completions
             entropies.fill(_only(winner, alive))
             tried = entropies.tried.to(allowed.device)
@@ -104,7 +102,7 @@ class Race:
             entropies.fill(near)
             joined |= near
             winner = first_minimum(means(entropies, near))
-        return conclude(entropies, allowed, winner, settled=settled)
+        return conclude(entropies, allowed, winner)
 
     def _refined(
         self,
@@ -133,11 +131,10 @@ class Race:
 
     def _race(
         self, entropies: Entropies, alive: Bool[Tensor, "B L"], allowed: Bool[Tensor, "B L"], stride: int
-    ) -> tuple[Int64[Tensor, " B"], Bool[Tensor, "B L"], Bool[Tensor, " B"]]:
-        """One race: winners, the locations left, and whether some were dropped for lack of evaluations."""
+    ) -> tuple[Int64[Tensor, " B"], Bool[Tensor, "B L"]]:
+        """One race: winners, and the locations left."""
         used = torch.tensor(entropies.used, device=alive.device)
         rough = torch.zeros_like(alive, dtype=torch.float64)
-        forced = torch.zeros_like(used, dtype=torch.bool)
         winner = first_minimum(torch.where(alive, 0.0, torch.inf))
         rounds = self.rounds(entropies.weights.shape[1])
         races = len(self.strides) - self.strides.index(stride)
@@ -159,10 +156,8 @@ class Race:
                 cost = (used.clamp(max=rounds[number])[:, None] - tried).clamp_min(0)
                 promise = (standings.gap - standings.error).scatter(1, winner[:, None], -torch.inf)
                 kept = _affordable(alive, promise, cost, left / (len(rounds) * races - number))
-                kept = kept.scatter(1, winner[:, None], True)
-                forced |= (alive & ~kept).any(1)
-                alive = kept
-        return winner, alive, forced
+                alive = kept.scatter(1, winner[:, None], True)
+        return winner, alive
 
     def _assess(self, entropies: Entropies, alive: Bool[Tensor, "B L"], seen: int) -> _Standings:
         """What is known after `seen` completions."""

@@ -26,15 +26,13 @@ class Choice:
     """The next location of each of B images. Whatever the search, the chosen one was tried on all completions.
 
     `margin` is how much larger the runner-up's expected posterior entropy is, with the standard error of that paired
-    difference. `settled` is false where the search ended before its own stopping rule held.
+    difference.
     """
 
     location: Int64[Tensor, " B"]
     map: EPEMap
-    runner_up: Int64[Tensor, " B"]
     margin: Float64[Tensor, " B"]
     margin_error: Float64[Tensor, " B"]
-    settled: Bool[Tensor, " B"]
 
     @property
     def epe(self) -> Float64[Tensor, " B"]:
@@ -65,8 +63,7 @@ class GridSearch:
     def search(self, entropies: Entropies, allowed: Bool[Tensor, "B L"]) -> Choice:
         """See `LocationSearch`."""
         entropies.fill(allowed)
-        winner = first_minimum(means(entropies, allowed))
-        return conclude(entropies, allowed, winner, settled=torch.ones_like(winner, dtype=torch.bool))
+        return conclude(entropies, allowed, first_minimum(means(entropies, allowed)))
 
 
 def means(entropies: Entropies, among: Bool[Tensor, "B L"]) -> Float64[Tensor, "B L"]:
@@ -81,9 +78,7 @@ def means(entropies: Entropies, among: Bool[Tensor, "B L"]) -> Float64[Tensor, "
     return out.masked_fill_(~among, torch.inf)
 
 
-def conclude(
-    entropies: Entropies, allowed: Bool[Tensor, "B L"], winner: Int[Tensor, " B"], *, settled: Bool[Tensor, " B"]
-) -> Choice:
+def conclude(entropies: Entropies, allowed: Bool[Tensor, "B L"], winner: Int[Tensor, " B"]) -> Choice:
     """Try the winners on the completions that they were not tried on yet, and summarise."""
     device = entropies.values.device
     winner, allowed = winner.to(device), allowed.to(device)
@@ -94,11 +89,9 @@ def conclude(
         found, error = estimate(values, weights, leader=best, most=entropies.most())
         rest = torch.where(allowed[some], found, torch.nan).scatter(1, best[:, None], torch.nan)
         rival = torch.where(rest.isnan().all(1), best, first_minimum(rest))
-        parts.append((found, error, rival, *_margin(values, weights, best, rival)))
-    found, error, rival, margin, margin_error = (torch.cat(part) for part in zip(*parts))
-    return Choice(
-        winner, EPEMap(found, error, entropies.tried.to(device)), rival, margin, margin_error, settled.to(device)
-    )
+        parts.append((found, error, *_margin(values, weights, best, rival)))
+    found, error, margin, margin_error = (torch.cat(part) for part in zip(*parts))
+    return Choice(winner, EPEMap(found, error, entropies.tried.to(device)), margin, margin_error)
 
 
 def neighbours(mask: Bool[Tensor, "B L"], shape: tuple[int, int], stride: int) -> Bool[Tensor, "B L"]:
