@@ -15,8 +15,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from nogs.glimpse import Grid
 
-_STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
-"""Colours of the first, second ... glimpse: Okabe and Ito's, which are safe for the colour-blind."""
+STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
+"""Colours of the first, second ... glimpse: Okabe and Ito's, which are safe for the colour-blind; boxes are numbered as
+well."""
 _TILE, _GAP, _CAPTION, _COLUMNS = 320, 12, 44, 4
 
 
@@ -107,7 +108,7 @@ def tile(
     thick = min(3, round(grid.glimpse * scale / 8))  # thick lines would hide the content of small boxes
     before: dict[tuple[int, int], int] = {}
     for step, (row, column) in enumerate(locations):
-        colour = _STEPS[step % len(_STEPS)]
+        colour = STEPS[step % len(STEPS)]
         again = before.get((row, column), 0)
         before[row, column] = again + 1
         corner = (column * scale, row * scale, (column + grid.glimpse) * scale - 1, (row + grid.glimpse) * scale - 1)

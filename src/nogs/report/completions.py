@@ -10,7 +10,8 @@ from jaxtyping import Int, UInt8
 
 from nogs.completion.protocol import Completions
 from nogs.data.task import Task
-from nogs.report.drawing import STEPS, bare, new_figure
+from nogs.model.drawing import STEPS
+from nogs.report.drawing import bare, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

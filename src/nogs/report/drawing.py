@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from nogs.glimpse import Grid
+from nogs.model.drawing import STEPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999", "#A83260")
 """Okabe and Ito's colours, for methods; markers and line styles differ too. Grey stands in for black, which a dark
 page would hide, and crimson for yellow, which a light one would."""
-STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
-"""Colours of the first, second ... glimpse: the same palette on images; boxes are numbered as well."""
 MARKERS, LINES = "os^Dv*PX", ("-", "--", "-.", ":")
 GREY, WRONG = "#555555", "#D55E00"
 UNSEEN = 215

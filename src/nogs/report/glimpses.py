@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from nogs.attention.evaluation import Evaluation
 from nogs.data.task import Task
-from nogs.report.drawing import GREY, LOOKED, STEPS, WRONG, boxes, cells, colour_bar, frame
+from nogs.model.drawing import STEPS
+from nogs.report.drawing import GREY, LOOKED, WRONG, boxes, cells, colour_bar, frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from nogs.data.task import Task
+from nogs.model.drawing import STEPS
 from nogs.report.choice import class_of
-from nogs.report.drawing import GREY, LOOK_HERE, STEPS, boxes, cells, colour_bar, cross, frame, new_figure, seen, short
+from nogs.report.drawing import GREY, LOOK_HERE, boxes, cells, colour_bar, cross, frame, new_figure, seen, short
 from nogs.sequences import Sequences
 
 if TYPE_CHECKING:
