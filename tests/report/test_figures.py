@@ -346,7 +346,9 @@ def test_words_beside_points_do_not_lie_on_rings(columns):
     axes = figure.axes[1]
     words = [text.get_window_extent() for text in axes.texts]
     assert words
-    for ring in (line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() == 9):
+    rings = [line for line in axes.lines if line.get_marker() == "o" and line.get_markersize() == 9]
+    assert len(rings) == 3
+    for ring in rings:
         x, y = axes.transData.transform(ring.get_xydata()[0])
         side = 4.5 * figure.dpi / 72
         assert not any(
