@@ -90,6 +90,15 @@ def test_chance_is_named_on_few_test_pictures_also_where_sequences_did_not_help(
     )
 
 
+def test_differences_of_less_than_a_point_are_not_rounded_to_none():
+    networks = network("ram", 0.62), network("ps-nogs", 0.621), network("fixed", 0.6), network("ps-nogs+", 0.605)
+    advice = verdict(run(*networks, tests=100_000)).advice
+    assert "With 100,000 test pictures, differences of less than 0.4 points may be chance." in advice
+    assert "PS-NOGS+ is 0.5 points better than one fixed order of locations." in advice
+    networks = network("fixed", 0.6), network("ps-nogs+", 0.61)
+    assert "PS-NOGS+ is 1 point better than one fixed order" in verdict(run(*networks, tests=100_000)).advice
+
+
 def test_a_policy_that_keeps_the_fixed_order_says_so():
     found = verdict(run(network("ram", 0.66), network("fixed", 0.71), network("ps-nogs+", 0.71, kept=True)))
     assert found.advice == "PS-NOGS+ learned no better policy than one fixed order, and keeps that order."

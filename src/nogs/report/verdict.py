@@ -83,7 +83,7 @@ def _plus(run: Run, rows: Sequence[Result]) -> str:
     gain = plus.accuracy - fixed.accuracy
     if gain <= _margin(plus, _tests(run)):
         return ""
-    return f"{title(_PLUS)} is {100 * gain:.0f} points better than {title('fixed')} of locations."
+    return f"{title(_PLUS)} is {_points(gain)} better than {title('fixed')} of locations."
 
 
 def _passed(run: Run, best: Result, rows: Sequence[Result]) -> str:
@@ -110,7 +110,7 @@ def _chance(run: Run, best: Result, rows: Sequence[Result], taught: Result | Non
     if not near and (taught is None or not _close(taught, rivals, tests)):
         return ""
     margin = max(margin, 0.0 if taught is None else _margin(taught, tests))
-    return f"With {tests:,} test pictures, differences of less than {100 * margin:.0f} points may be chance."
+    return f"With {tests:,} test pictures, differences of less than {_points(margin)} may be chance."
 
 
 def _margin(row: Result, tests: int | None) -> float:
@@ -194,6 +194,12 @@ def _tests(run: Run) -> int | None:
         return int(run.inspection["splits"]["test"])
     found = run.networks[0].locations()
     return None if found is None else len(found)
+
+
+def _points(share: float) -> str:
+    """A difference of accuracies in whole points, or in tenths where it is less than one."""
+    number = f"{100 * share:.0f}" if share >= 0.0095 else f"{100 * share:.1f}"
+    return f"{number} point{'' if number == '1' else 's'}"
 
 
 def _hundred(row: Result) -> str:
