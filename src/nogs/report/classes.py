@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Int64
 
+from nogs.report.cells import Cell, Link, Table, percent, sortable
 from nogs.report.drawing import new_figure, short
 from nogs.report.lookers import Looker
 from nogs.report.results import title
-from nogs.report.tables import Cell, Link, Table, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,9 +65,7 @@ def classes_table(found: Mapping[str, tuple[Looker, Confusion]], *, link: Link) 
         cells = [Cell(name, name), Cell(f"{number:,}", number)]
         for one, counts in found.values():
             share = counts.accuracy(k) if number else None
-            cells.append(
-                Cell(percent(share), -1.0 if share is None else share, link(one.network.folder / "evaluation.json"))
-            )
+            cells.append(Cell(percent(share), sortable(share), link(one.network.folder / "evaluation.json")))
         rows.append([*cells, Cell(text := _mistaken(first, k), text)])
     note = f"One look at each of {first.images:,} test pictures."
     return Table("classes", "Class by class", head, rows, note)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nogs.attention.methods import METHODS
+from nogs.report.cells import Link, percent
 from nogs.report.contents import Run
 from nogs.report.results import RANDOM, WHOLE, best_network, quoted_table, results, title
-from nogs.report.tables import Link, percent
 from nogs.runtime.files import read_json
 from nogs.whole.evaluation import FILE as SCORES
 from nogs.whole.evaluation import FOLDER as WHOLE_IMAGE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nogs.report.cells import Cell, Link, Table, percent, sortable
 from nogs.report.contents import COMPARED, Run
 from nogs.report.plates import Plate
 from nogs.report.quality import kinds_figure
-from nogs.report.tables import Cell, Link, Table, percent
 
 __all__ = ["kinds_plates", "kinds_table"]
 
@@ -45,7 +45,7 @@ def kinds_table(run: Run, *, link: Link) -> list[Table]:
         for name, (_, form) in _MEASURES.items():
             value = rows[-1][name]
             text = "-" if value is None else form.format(value) if form else percent(value)
-            cells.append(Cell(text, float("inf") if value is None else value, href))
+            cells.append(Cell(text, sortable(value), href))
         if kind in judged:
             entropy, accuracy = (judged[kind]["measures"][name]["mean"][-1] for name in ("entropy", "accuracy"))
             cells += [Cell(f"{entropy:z.3f}", entropy, href), Cell(percent(accuracy), accuracy, href)]

@@ -19,6 +19,7 @@ from nogs.data.task import Task
 from nogs.model.drawing import tile
 from nogs.report import words
 from nogs.report.album import Album
+from nogs.report.cells import Table
 from nogs.report.contents import Run, read_run
 from nogs.report.gallery import MOST, Shown, encoded, gallery, opening
 from nogs.report.headlines import commands, headlines
@@ -26,7 +27,7 @@ from nogs.report.kinds import kinds_table
 from nogs.report.methods import compared, learned_in
 from nogs.report.pictures import Picture, save_figure
 from nogs.report.plates import Plate, learning_plates
-from nogs.report.tables import Table, methods_table, runs_table, tables
+from nogs.report.tables import methods_table, runs_table, tables
 from nogs.report.verdict import verdict
 from nogs.runtime import progress
 from nogs.runtime.device import versions

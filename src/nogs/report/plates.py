@@ -17,6 +17,7 @@ from nogs.data.task import Task
 from nogs.glimpse import Grid
 from nogs.model.stopping import FILE as BY_GLIMPSES
 from nogs.posterior.queries import fixed_pixels
+from nogs.report.cells import Link, Table
 from nogs.report.classes import LARGEST, classes_table, confusion, confusion_figure
 from nogs.report.contents import Run
 from nogs.report.learning import convergence_figure, curves_figure
@@ -26,7 +27,6 @@ from nogs.report.methods import compared, learned_in, ordered
 from nogs.report.quality import pixels_figure, policy_figure, stopping_figure
 from nogs.report.results import WHOLE, best_network, results, title
 from nogs.report.rollouts import seen_share
-from nogs.report.tables import Link, Table
 from nogs.runtime.device import pick_device
 
 if TYPE_CHECKING:

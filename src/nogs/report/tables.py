@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nogs.attention.comparison_tables import possible
+from nogs.report.cells import Cell, Link, Table, percent, sortable
 from nogs.report.contents import Run
 from nogs.report.results import WHOLE, Result, best_network, quoted_table, rank, results, title
 from nogs.whole.evaluation import whole_scores
 
-__all__ = ["Cell", "Link", "Table", "methods_table", "percent", "runs_table", "tables"]
-
-Link = Callable[[Path], str]
-"""The page's address of a file."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A table's entry: its text, the value to sort by, and its file."""
-
-    text: str
-    value: float | str
-    href: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A sortable table; `note` stands below it."""
-
-    id: str
-    title: str
-    columns: tuple[str, ...]
-    rows: list[list[Cell]] = field(default_factory=list)
-    note: str = ""
-    intro: str = ""  # stands above it
+__all__ = ["methods_table", "runs_table", "tables"]
 
 
 def tables(run: Run, comparison: Mapping[str, Any] | None, *, link: Link, comparison_file: Path) -> list[Table]:
@@ -91,12 +67,12 @@ def _result(
         Cell(title(row.method), title(row.method)),
         Cell(str(row.networks) if row.networks else "-", row.networks),
         Cell(accuracy, row.accuracy, href),
-        Cell(percent(row.pixels), _sortable(row.pixels), href),
+        Cell(percent(row.pixels), sortable(row.pixels), href),
     ]
     for name in measures:
         value = whole.get(name) if mean is None else mean[name][0]
         text = _measure(name, value) + _interval(name, mean, comparison)
-        cells.append(Cell(text, _sortable(value), link(comparison_file) if mean else ""))
+        cells.append(Cell(text, sortable(value), link(comparison_file) if mean else ""))
     return cells
 
 
@@ -136,7 +112,7 @@ def methods_table(comparison: Mapping[str, Any], href: str) -> Table:
                 text = f"> {_measure(name, mean)} ({never} of {found['networks']} never)"
                 if never == found["networks"]:
                     text = f"never within {comparison['horizon']:,}"
-            cells.append(Cell(text, _sortable(mean), href))
+            cells.append(Cell(text, sortable(mean), href))
         rows.append(cells)
     note = (
         f"Means over tasks and seeds at one horizon of {comparison['horizon']:,} iterations; in brackets 95 % "
@@ -170,9 +146,9 @@ def runs_table(runs: Sequence[Run], anchors: Sequence[str], *, link: Link) -> Ta
                 Cell(run.task, run.task),
                 Cell(str(len(run.networks)), len(run.networks)),
                 Cell(method, method, evaluation),
-                Cell(percent(accuracy), _sortable(accuracy), evaluation),
-                Cell(percent(seen), _sortable(seen), evaluation),
-                Cell(percent(told), _sortable(told), home),
+                Cell(percent(accuracy), sortable(accuracy), evaluation),
+                Cell(percent(seen), sortable(seen), evaluation),
+                Cell(percent(told), sortable(told), home),
                 Cell(f"{number:,}" if number else "-", number, lines),
             ]
         )
@@ -196,9 +172,9 @@ def _networks(run: Run, link: Link) -> Table:
         rows.append(
             [
                 Cell(name, name, home),
-                *(Cell(percent(score), _sortable(score), home) for score in scores),
-                Cell(_measure("nll", test["nll"]), _sortable(test["nll"]), home),
-                Cell("-" if converged is None else f"{converged:,}", _sortable(converged), home),
+                *(Cell(percent(score), sortable(score), home) for score in scores),
+                Cell(_measure("nll", test["nll"]), sortable(test["nll"]), home),
+                Cell("-" if converged is None else f"{converged:,}", sortable(converged), home),
                 Cell(percent(test["pixels_seen"]), test["pixels_seen"], home),
                 Cell(percent(learned.majority), learned.majority, home),
             ]
@@ -226,10 +202,10 @@ def _sequences(run: Run, link: Link) -> Table:
                 Cell(attribute, attribute),
                 Cell(f"{len(one.sequences):,}", len(one.sequences), lines),
                 Cell(str(one.sequences.length), one.sequences.length, lines),
-                Cell("-" if first is None else f"{first:z.3f}", _sortable(first), lines),
-                Cell("-" if last is None else f"{last:z.3f}", _sortable(last), lines),
-                Cell("-" if spent is None else f"{spent:,}", _sortable(spent), done if spent else ""),
-                Cell("-" if seconds is None else f"{seconds:,.0f}", _sortable(seconds), done if seconds else ""),
+                Cell("-" if first is None else f"{first:z.3f}", sortable(first), lines),
+                Cell("-" if last is None else f"{last:z.3f}", sortable(last), lines),
+                Cell("-" if spent is None else f"{spent:,}", sortable(spent), done if spent else ""),
+                Cell("-" if seconds is None else f"{seconds:,.0f}", sortable(seconds), done if seconds else ""),
             ]
         )
     return table
@@ -265,7 +241,7 @@ def _completions(run: Run, link: Link) -> Table:
             for name in names:
                 text = "-" if row[name] is None else f"{row[name]:,.2f}"
                 text = percent(row[name]) if name.startswith("coverage") else text
-                cells.append(Cell(text, _sortable(row[name]), link(path)))
+                cells.append(Cell(text, sortable(row[name]), link(path)))
             table.rows.append(cells)
     return table
 
@@ -293,19 +269,9 @@ def _stages(run: Run, link: Link) -> Table:
     return table
 
 
-def percent(value: float | None) -> str:
-    """A share as text."""
-    return "-" if value is None or not math.isfinite(value) else f"{100 * value:.1f}\N{NO-BREAK SPACE}%"
-
-
 def _measure(name: str, value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "-"
     if "accuracy" in name:
         return percent(value)
     return f"{value:z.3f}" if name == "nll" else f"{value:,.0f}"
-
-
-def _sortable(value: float | None) -> float:
-    """A number to sort by; unknown ones come last."""
-    return math.inf if value is None or not math.isfinite(value) else float(value)

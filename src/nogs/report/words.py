@@ -12,9 +12,9 @@ from markupsafe import Markup, escape
 
 from nogs.attention.methods import ON_POSTERIOR
 from nogs.data.task import Task
+from nogs.report.cells import percent
 from nogs.report.contents import Run
 from nogs.report.results import percent_of_pixels, rank, title
-from nogs.report.tables import percent
 from nogs.report.verdict import Verdict
 from nogs.runtime.files import plain
 
