@@ -161,8 +161,9 @@ def test_the_report_is_drawn_again_where_what_it_shows_has_changed(finished, tmp
     later = run / "bank" / "evaluation" / "test.json"
     later.write_bytes((run / "bank" / "evaluation" / "validation.json").read_bytes())
     assert done not in follow(run)[1]
+    assert done not in follow(run, tiny(attention__save_every=2))[1]  # the page shows the recipe
     (run / "report.html").unlink()
-    page, told = follow(run)
+    page, told = follow(run, tiny(attention__save_every=2))
     assert page.is_file()
     assert done not in told
 

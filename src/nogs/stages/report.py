@@ -31,8 +31,9 @@ def write(experiment: Experiment) -> Path:
 
 
 def _shown(folder: Path) -> str:
-    """Digest of the version of nogs, and of a run's small files, which include the digests of all others."""
-    names = {path: path.relative_to(folder) for path in folder.rglob("*.json")}
+    """Digest of the version of nogs, of a run's recipe, and of its small files, which include the digests of all
+    others."""
+    names = {path: path.relative_to(folder) for path in (folder / "recipe.yaml", *folder.rglob("*.json"))}
     derived = {"report", verdict.FILE}
     digests = {name.as_posix(): file_digest(path) for path, name in names.items() if not derived & {*name.parts}}
     return fingerprint(versions(), digests)
