@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nogs.bank.generators.networks import group_norm
+
 __all__ = ["Discriminator", "UNet"]
 
 _LEVELS = 3
@@ -36,7 +38,7 @@ class UNet(nn.Module):
         self.up = nn.ModuleList([_Block(2 * w, w, clock) for w in widths])
         out = nn.Conv2d(width, 3 * numbers, 3, padding=1)
         nn.init.zeros_(out.weight)
-        self.last = nn.Sequential(_norm(width), nn.SiLU(), out)
+        self.last = nn.Sequential(group_norm(width), nn.SiLU(), out)
 
     def forward(self, x: Float[Tensor, "n c H W"], time: Float[Tensor, " n"] | None = None) -> Float[Tensor, "n 3 H W"]:
         """One number per pixel and channel."""
@@ -62,8 +64,8 @@ class _Block(nn.Module):
 
     def __init__(self, inputs: int, width: int, clock: int) -> None:
         super().__init__()
-        self.first = nn.Sequential(_norm(inputs), nn.SiLU(), nn.Conv2d(inputs, width, 3, padding=1))
-        self.norm, self.second = _norm(width), nn.Conv2d(width, width, 3, padding=1)
+        self.first = nn.Sequential(group_norm(inputs), nn.SiLU(), nn.Conv2d(inputs, width, 3, padding=1))
+        self.norm, self.second = group_norm(width), nn.Conv2d(width, width, 3, padding=1)
         self.around = nn.Identity() if inputs == width else nn.Conv2d(inputs, width, 1)
         self.time = nn.Linear(clock, 2 * width) if clock else None
 
@@ -80,7 +82,7 @@ class _Attention(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm, self.joint, self.out = _norm(width), nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
+        self.norm, self.joint, self.out = group_norm(width), nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
         self.heads = math.gcd(width, max(1, width // 64))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -100,16 +102,12 @@ class Discriminator(nn.Module):
         for level in range(1, halvings + 1):
             wide, stride = width * 2 ** min(level, 3), 2 if level < halvings else 1
             inner = width * 2 ** min(level - 1, 3)
-            layers += [nn.Conv2d(inner, wide, 4, stride=stride, padding=1), _norm(wide), nn.LeakyReLU(0.2)]
+            layers += [nn.Conv2d(inner, wide, 4, stride=stride, padding=1), group_norm(wide), nn.LeakyReLU(0.2)]
         self.layers = nn.Sequential(*layers, nn.Conv2d(wide, 1, 4, padding=1))
 
     def forward(self, x: Float[Tensor, "n c H W"]) -> Float[Tensor, "n 1 h w"]:
         """Logits, above 0 where a patch looks real."""
         return self.layers(x)
-
-
-def _norm(width: int) -> nn.GroupNorm:
-    return nn.GroupNorm(math.gcd(width, 8), width)
 
 
 def _angles(time: Tensor) -> Tensor:

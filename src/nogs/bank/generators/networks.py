@@ -11,12 +11,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Autoencoder", "Flow", "heun"]
+__all__ = ["Autoencoder", "Flow", "group_norm", "heun"]
 
 FACTOR = 8
 
 
-def _norm(width: int) -> nn.GroupNorm:
+def group_norm(width: int) -> nn.GroupNorm:
+    """Normalisation in eight groups of channels, or in as many as divide them."""
     return nn.GroupNorm(math.gcd(width, 8), width)
 
 
@@ -36,8 +37,8 @@ class _Residual(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            _norm(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1),
-            _norm(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1),
+            group_norm(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1),
+            group_norm(width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1),
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
