@@ -495,6 +495,24 @@ def test_page_that_grows_too_large_loses_images(networks_alone, tmp_path, load, 
 
 
 @pytest.mark.usefixtures("blank_figures")
+def test_default_page_that_grows_too_large_never_gains_images(networks_alone, tmp_path, load, monkeypatch):
+    counts, make = [], page.gallery
+
+    def gallery(*args, **how):
+        found = make(*args, **how)
+        counts.append(len(found["images"]))
+        return found
+
+    monkeypatch.setattr(page, "gallery", gallery)
+    monkeypatch.setattr(page, "LARGEST", 0)
+    task = load_task(page.read_run(networks_alone).data)
+    monkeypatch.setattr("nogs.report.gallery.IMAGES", len(task.splits["test"]) - 2)
+    write_report([networks_alone], out=tmp_path / "page.html", task=load, device="cpu")
+    assert counts == sorted(counts, reverse=True)
+    assert len(set(counts)) == len(counts) > 3
+
+
+@pytest.mark.usefixtures("blank_figures")
 def test_attributes_have_their_own_networks_and_sequences(tmp_path):
     data = miniature.celeba_hq(tmp_path / "data", count=60)
     recipe = {

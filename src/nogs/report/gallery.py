@@ -28,7 +28,7 @@ from nogs.report.pictures import data_uri
 from nogs.report.results import title
 from nogs.report.rollouts import Trace
 
-__all__ = ["LINES", "Shown", "drawn", "gallery", "opening"]
+__all__ = ["LINES", "Shown", "drawn", "gallery", "opening", "usual"]
 
 NETWORKS, SETS = 6, 3
 """The most networks and sets of sequences of a run that the gallery shows."""
@@ -71,8 +71,7 @@ def gallery(shown: Sequence[Shown], *, images: int | None, link: Callable[[Path]
         return None
     first = networks[0][1] if networks else None
     attribute = first.network.attribute if first else None
-    classes = len(task.space.names) if task.space.kind == "categorical" else 2
-    number = max(IMAGES, min(classes, MOST)) if images is None else images
+    number = usual(task) if images is None else images
     tests: list[str] = []
     right: dict[str, bool] = {}
     if first is not None:
@@ -80,7 +79,8 @@ def gallery(shown: Sequence[Shown], *, images: int | None, link: Callable[[Path]
         tests = spread(task, first.tested, number, attribute=attribute, right=right)
     taught = list(dict.fromkeys(id for _, _, one in sets for id in one.sequences.ids if id in task.position))
     half = max(1, number // 2 if tests else number)
-    examples = spread(task, taught, max(half, min(classes, MOST)) if images is None else half, attribute=attribute)
+    few = half if images is not None else max(half, min(_classes(task), MOST))
+    examples = spread(task, taught, few, attribute=attribute)
     ids = [*tests, *(id for id in examples if id not in tests)]
     looks: dict[str, list[dict[str, Any]]] = {id: [] for id in ids}
     for prefix, one in networks:
@@ -107,6 +107,15 @@ def gallery(shown: Sequence[Shown], *, images: int | None, link: Callable[[Path]
         ],
         "colours": _lookup(),
     }
+
+
+def usual(task: Task) -> int:
+    """The default number of test images."""
+    return max(IMAGES, min(_classes(task), MOST))
+
+
+def _classes(task: Task) -> int:
+    return len(task.space.names) if task.space.kind == "categorical" else 2
 
 
 def opening(found: dict[str, Any]) -> int:

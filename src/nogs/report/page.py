@@ -21,7 +21,7 @@ from nogs.report import words
 from nogs.report.album import Album
 from nogs.report.cells import Table
 from nogs.report.contents import Run, read_run
-from nogs.report.gallery import MOST, Shown, encoded, gallery, opening
+from nogs.report.gallery import Shown, encoded, gallery, opening, usual
 from nogs.report.headlines import commands, headlines
 from nogs.report.kinds import kinds_table
 from nogs.report.methods import compared, learned_in
@@ -91,9 +91,9 @@ def write_report(
         absent = images_of is None and run.data is not None and run.data.kind != "digits"
         if absent and images != 0 and (run.sequences or run.networks):
             progress.say(f"{run.folder}: There is no gallery without the images; give their folder with --data.")
-    text = page.render(images)
+    text, most = page.render(images), max((usual(task) for task in page.tasks if task is not None), default=0)
     while len(text.encode()) > LARGEST and images != 0:
-        images = (MOST if images is None else images) // 2
+        images = (most if images is None else images) // 2
         text = page.render(images)
     write_text(page.out, text)
     return page.out
