@@ -1,14 +1,46 @@
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
 
 from nogs import __version__
-from nogs.runtime.device import Precision, pick_device, pick_precision, versions
+from nogs.runtime.device import Precision, one_thread, pick_device, pick_precision, versions
 from nogs.runtime.errors import InputError
 
 CPU = torch.device("cpu")
+
+
+def test_blocks_of_one_thread_in_several_threads_restore_the_number():
+    before, begun, ended, found = torch.get_num_threads(), threading.Event(), threading.Event(), {}
+
+    def first():
+        with one_thread():
+            begun.set()
+            assert ended.wait(10)
+        found["first"] = torch.get_num_threads()
+
+    def second():
+        with one_thread(), one_thread():
+            found["inside"] = torch.get_num_threads()
+        found["second"] = torch.get_num_threads()
+
+    def later():
+        found["later"] = torch.get_num_threads()
+
+    try:
+        torch.set_num_threads(2)
+        (one := threading.Thread(target=first)).start()
+        assert begun.wait(10)
+        for work in (second, later):
+            (other := threading.Thread(target=work)).start()
+            other.join()
+            ended.set()
+            one.join()
+        assert found == {"first": 2, "inside": 1, "second": 2, "later": 2}
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_auto_takes_the_first_device_that_is_there(monkeypatch):

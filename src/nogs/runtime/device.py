@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from nogs import __version__
 from nogs.runtime.errors import InputError
 
 __all__ = ["Precision", "one_thread", "pick_device", "pick_precision", "versions"]
+
+_changing = threading.Lock()
+_blocks: list[tuple[int, int]] = []  # open blocks of `one_thread`: the Python thread, and the number to restore
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,22 @@ def pick_device(name: str = "auto") -> torch.device:
 @contextmanager
 def one_thread(device: torch.device | str = "cpu") -> Iterator[None]:
     """On a CPU, compute with one thread, so that rounding does not depend on the number of cores or workers."""
-    before = torch.get_num_threads()
+    if torch.device(device).type != "cpu":
+        yield
+        return
+    own = threading.get_ident()
+    with _changing:
+        # a Python thread that begins in another one's block would take the 1 there for the usual number
+        known = not _blocks or any(thread == own for thread, _ in _blocks)
+        block = own, torch.get_num_threads() if known else _blocks[0][1]
+        _blocks.append(block)
+        torch.set_num_threads(1)
     try:
-        if torch.device(device).type == "cpu":
-            torch.set_num_threads(1)
         yield
     finally:
-        torch.set_num_threads(before)
+        with _changing:
+            _blocks.remove(block)
+            torch.set_num_threads(block[1])
 
 
 def pick_precision(name: str, device: torch.device) -> Precision:
