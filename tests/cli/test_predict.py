@@ -244,6 +244,17 @@ def test_sheet_of_many_pictures_shows_some(classes, capsys, tmp_path, monkeypatc
     )
 
 
+@pytest.mark.parametrize("flag", ["--csv", "--picture"])
+def test_file_that_can_not_be_written_is_refused_before_any_picture_is_classified(place, tmp_path, capsys, flag):
+    (tmp_path / "taken").touch()
+    file = tmp_path / "taken" / f"answers.{'csv' if flag == '--csv' else 'png'}"
+    Image.new("RGB", (64, 64)).save(tmp_path / "x.png")
+    assert main(["predict", str(place), str(tmp_path / "x.png"), flag, str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert f"Cannot write into {file.parent}: {file.parent} is a file; choose another {flag}." in err
+    assert not out
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

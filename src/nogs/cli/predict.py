@@ -14,6 +14,7 @@ import tyro
 from nogs.cli.args import NetworkArgs
 from nogs.cli.flags import parse
 from nogs.cli.lines import json_line
+from nogs.cli.run import check_writable
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_bytes
 from nogs.runtime.progress import working
@@ -65,6 +66,8 @@ def predict(argv: list[str]) -> None:
             raise InputError(
                 f"{flag} writes {ending[1:].upper()} files, so its name must end in {ending}, not {path.name!r}."
             )
+        if path is not None:
+            check_writable(path.parent, flag=flag)
     if args.stop_at is not None and not 0 < args.stop_at <= 1:
         raise InputError(f"--stop-at must lie above 0 and be at most 1, such as 0.95, not {args.stop_at:g}.")
     from nogs.model.attributes import Attributes

@@ -96,9 +96,9 @@ def _choose(args: RunArgs, base: Recipe, given: Mapping[str, Any]) -> tuple[Reci
     return found, lines
 
 
-def check_writable(folder: Path) -> None:
-    """Refuse a folder that can't be made or written; nothing is written yet."""
+def check_writable(folder: Path, *, flag: str = "--out") -> None:
+    """Refuse a folder, which `flag` names, that can't be made or written; nothing is written yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if not there.is_dir() or not os.access(there, os.W_OK):
         why = "is read-only" if there.is_dir() else "is a file"
-        raise InputError(f"Cannot write into {folder}: {there} {why}; choose another --out.")
+        raise InputError(f"Cannot write into {folder}: {there} {why}; choose another {flag}.")
