@@ -10,6 +10,7 @@ from nogs.bank.bank import Bank, make_bank
 from nogs.bank.pca import fit_pca
 from nogs.bank.store import ResidentImages, Shards
 from nogs.completion import CompletionConfig, Retrieval
+from nogs.completion.proposal import CodeSpace
 from nogs.glimpse import cut
 from nogs.runtime.errors import InputError
 from small_banks import bank as small_bank
@@ -286,3 +287,44 @@ def test_every_second_shift_of_the_proposal_is_tried_and_none_at_all_is_one_of_t
     found = CompletionConfig(proposal_reach=reach, exact_reach=1)
     assert found.proposal_shifts == [(row, column) for row in steps for column in steps]
     assert found.exact_shifts == [(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "shifts", "join"),
+    [
+        (
+            {"exact_reach": 1, "exact_range": "one-sided"},
+            [(row, column) for row in range(3) for column in range(3)],
+            "product",
+        ),
+        ({"exact_join": "sum"}, [(0, 0)], "sum"),
+    ],
+)
+def test_exact_comparison_of_the_release(bank, fields, shifts, join):
+    image, pixels = queries(1), places(1)
+    how = {**PLAIN, "temperatures": (60.0,), "drawn": 60_000, "kept": 20_000}
+    patches = normalised(cut(image, pixels, glimpse=4)[0].numpy())
+    images = normalised(bank.images.pixels.numpy())
+    log_p = slow_log_likelihood(images, patches, PIXELS.numpy(), shifts=shifts, v=60.0, join=join)
+    truth = np.exp(log_p - log_p.max())
+    truth /= truth.sum()
+    found = []
+    for own in (fields, {}):
+        completed = Retrieval(bank, config=CompletionConfig(**how | own), glimpse=4).complete(image, pixels, ids=["a"])
+        weights, used = np.zeros((2, len(bank))), completed.weights[0] > 0
+        weights[completed.flipped[0, used].int(), completed.rows[0, used]] = completed.weights[0, used]
+        found.append(0.5 * np.abs(weights - truth).sum())
+    assert found[0] < 0.03
+    assert found[1] > 0.1  # the paper's comparison gives other weights
+
+
+def test_proposal_of_the_release_moves_flipped_patches(bank):
+    found = []
+    for content in ("mirrored", "moved"):
+        retrieval = Retrieval(bank, config=CompletionConfig(**PLAIN, flipped_content=content), glimpse=4)
+        query = retrieval.query(queries(1), places(1))
+        found.append(retrieval.space.log_likelihood(query, places(1), temperature=12.0))
+        alike = CodeSpace(bank, glimpse=4, mirrored=content == "mirrored")
+        assert torch.equal(found[-1], alike.log_likelihood(query, places(1), temperature=12.0))
+    assert torch.equal(found[0][:, 0], found[1][:, 0])
+    assert not torch.isclose(found[0][:, 1], found[1][:, 1]).any()
