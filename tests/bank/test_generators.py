@@ -397,6 +397,7 @@ def test_folder_reads_pictures_in_order_and_names_a_broken_one(tmp_path):
     for n in range(3):
         (tmp_path / f"{n}").mkdir()
         Image.fromarray(np.full((20, 30, 3), 40 * n, np.uint8)).save(tmp_path / f"{n}" / "x.png")
+    (tmp_path / "0" / "._x.png").write_bytes(b"a Mac's notes")
     made = Folder(tmp_path, image_size=16)
     assert made.count == 3
     assert made.generate(np.array([2, 0]), seed=0)[:, 8, 8, 0].tolist() == [80, 0]

@@ -13,6 +13,7 @@ from nogs.bank.pca import fit_pca
 from nogs.bank.store import ResidentImages
 from nogs.completion import Completion, CompletionConfig
 from nogs.completion.config import HMCConfig
+from nogs.completion.hmc import _mixing
 from nogs.runtime.errors import InputError
 
 SIZE, LATENT = 4, 3
@@ -153,3 +154,12 @@ def test_without_pyro_a_sentence_says_what_to_install(bank, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyro", None)
     with pytest.raises(InputError, match=r'needs Pyro; install it with pip install "nogs\[hmc\]"'):
         HMC(Linear(), bank, config=CompletionConfig(kind="hmc"), glimpse=2)
+
+
+def test_chains_that_never_move_and_lie_apart_have_a_large_finite_rhat():
+    pytest.importorskip("pyro")
+    pictures = torch.zeros(2, 8, 16, 16, 3, dtype=torch.uint8)
+    pictures[1] = 255
+    size, rhat = _mixing(pictures)
+    assert size <= 2
+    assert 1e3 < rhat < math.inf

@@ -162,8 +162,12 @@ def test_the_report_is_drawn_again_where_what_it_shows_has_changed(finished, tmp
     later.write_bytes((run / "bank" / "evaluation" / "validation.json").read_bytes())
     assert done not in follow(run)[1]
     assert done not in follow(run, tiny(attention__save_every=2))[1]  # the page shows the recipe
+    same = tiny(attention__save_every=2)
+    (run / "report.html").write_text("a page that nogs report wrote")
+    assert done not in follow(run, same)[1]
+    assert done in follow(run, same)[1]
     (run / "report.html").unlink()
-    page, told = follow(run, tiny(attention__save_every=2))
+    page, told = follow(run, same)
     assert page.is_file()
     assert done not in told
 

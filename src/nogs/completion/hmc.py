@@ -33,6 +33,7 @@ __all__ = ["HMC"]
 
 _TOGETHER = 32  # chains that are sampled, and latents that are decoded, at once
 _CELLS = 4  # cells per side; their mean colours measure the mixing
+_STUCK = 1e6  # R-hat of chains that don't move and lie apart; JSON has no infinity
 
 
 class HMC:
@@ -228,8 +229,8 @@ def _mixing(pictures: UInt8[Tensor, "C n H W 3"]) -> tuple[float, float]:
     if each >= 4:
         sizes = stats.effective_sample_size(cells)
         size = float(torch.where(sizes.isfinite(), sizes, chains).clamp(1, total).mean())
-        within = stats.split_gelman_rubin(cells)
-        rhat = float(torch.where(within.isnan(), 1.0, within).max())  # NaN: nothing moves, as in a cell of one colour
+        # NaN: nothing moves, as in a cell of one colour; infinite: chains that don't move lie apart
+        rhat = float(stats.split_gelman_rubin(cells).nan_to_num(nan=1.0, posinf=_STUCK).max())
     return min(size, float(total)), rhat
 
 

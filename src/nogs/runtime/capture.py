@@ -12,11 +12,11 @@ Result = TypeVar("Result")
 
 
 def captured(
-    function: Callable[[], Result], device: torch.device, *, changes: Iterable[Tensor] = (), warmup: int = 3
+    function: Callable[[], Result], device: torch.device, *, changes: Iterable[Tensor] = ()
 ) -> Callable[[], Result]:
     """On a CPU the function itself; on a GPU its captured graph, which returns the same tensors at every call.
 
-    On a GPU the function first runs `warmup` times. The tensors that it `changes` are then restored.
+    On a GPU the function first runs three times. The tensors that it `changes` are then restored.
     """
     if device.type != "cuda":
         return function
@@ -24,7 +24,7 @@ def captured(
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
-        for _ in range(warmup):
+        for _ in range(3):
             function()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()

@@ -21,19 +21,20 @@ def write(experiment: Experiment) -> Path:
     data.prepare(experiment)
     page = experiment.folder / "report.html"
     mark = page.with_suffix("") / "made-from.txt"
-    if page.is_file() and mark.is_file() and mark.read_text(errors="replace") == _shown(experiment.folder):
+    if page.is_file() and mark.is_file() and mark.read_text(errors="replace") == _shown(page):
         experiment.tell(f"{experiment.head('report')}: already done.")
         return page
     nogs.report.write_report([experiment.folder], task=experiment.task, device=experiment.settings.device)
-    write_text(mark, _shown(experiment.folder))
+    write_text(mark, _shown(page))
     experiment.tell(f"{experiment.head('report')}: {page}")
     return page
 
 
-def _shown(folder: Path) -> str:
-    """Digest of the version of nogs, of a run's recipe, and of its small files, which include the digests of all
-    others."""
+def _shown(page: Path) -> str:
+    """Digest of the page, which `nogs report` may have written since, of the version of nogs, of the run's recipe, and
+    of its small files, which include the digests of all others."""
+    folder = page.parent
     names = {path: path.relative_to(folder) for path in (folder / "recipe.yaml", *folder.rglob("*.json"))}
     derived = {"report", verdict.FILE}
     digests = {name.as_posix(): file_digest(path) for path, name in names.items() if not derived & {*name.parts}}
-    return fingerprint(versions(), digests)
+    return fingerprint(file_digest(page), versions(), digests)

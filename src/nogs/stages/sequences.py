@@ -86,28 +86,30 @@ def annotate(experiment: Experiment) -> list[Path]:
     experiment.enter(stage, {**parts, **inputs, **experiment.common()})
     workers = executor.workers if isinstance(executor, LocalExecutor) else executor.places()
     opener = files if isinstance(executor, LocalExecutor) else share(files, executor)
-    for attribute, folder in folders.items():
-        if not experiment.skipped("sequences", folder):
-            experiment.announce(
-                "sequences",
-                f"{f'{attribute}, ' if attribute else ''}near-optimal glimpses for {counted(len(ids), 'image')}, "
-                f"{counted(workers, 'worker')}",
-                partial(_seconds, experiment, ids, files, workers, attribute),
+    try:
+        for attribute, folder in folders.items():
+            if not experiment.skipped("sequences", folder):
+                experiment.announce(
+                    "sequences",
+                    f"{f'{attribute}, ' if attribute else ''}near-optimal glimpses for {counted(len(ids), 'image')}, "
+                    f"{counted(workers, 'worker')}",
+                    partial(_seconds, experiment, ids, files, workers, attribute),
+                )
+            found = job(folder=folder, attribute=attribute, open_tools=opener)
+            assert found is not None
+            assert found.entropy_before is not None
+            done = read_json(folder / "done.json")
+            left = " ".join(f"{nats:z.2f}" for nats in found.entropy_before.mean(0))
+            experiment.tell(
+                f"  {counted(len(found), 'sequence')}; mean entropy (nats) before each glimpse: {left} "
+                f"({done['evaluations']:,} evaluations, {done['seconds']:.0f} s)"
             )
-        found = job(folder=folder, attribute=attribute, open_tools=opener)
-        assert found is not None
-        assert found.entropy_before is not None
-        done = read_json(folder / "done.json")
-        left = " ".join(f"{nats:z.2f}" for nats in found.entropy_before.mean(0))
-        experiment.tell(
-            f"  {counted(len(found), 'sequence')}; mean entropy (nats) before each glimpse: {left} "
-            f"({done['evaluations']:,} evaluations, {done['seconds']:.0f} s)"
-        )
-        if "posterior_entropy" in done:
-            experiment.tell(f"  {sentence(done['posterior_entropy'], generator=about_bank['generator'])}")
-    annotation.close_tools()
-    if isinstance(executor, RayExecutor):
-        executor.close()
+            if "posterior_entropy" in done:
+                experiment.tell(f"  {sentence(done['posterior_entropy'], generator=about_bank['generator'])}")
+    finally:
+        annotation.close_tools()
+        if isinstance(executor, RayExecutor):
+            executor.close()
     return list(folders.values())
 
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from nogs.data.archives import MOST
+from nogs.data.archives import IMAGE_SUFFIXES, MOST, walk
 from nogs.data.digits import render_digits
 from nogs.data.images import Preparation, decode, reason
 from nogs.data.task import Task
@@ -22,8 +22,6 @@ __all__ = ["Digits", "Folder", "TrainingImages"]
 
 COLOUR = 0.1
 """Largest relative change of a channel's brightness in a changed copy."""
-
-_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
 class TrainingImages:
@@ -97,9 +95,9 @@ class Folder:
 
     def __init__(self, folder: Path, *, image_size: int) -> None:
         self.folder, self.size = Path(folder), (image_size, image_size)
-        self.paths = sorted(path for path in self.folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
+        self.paths = sorted(self.folder / entry.name for entry in walk(self.folder))
         if not self.paths:
-            raise InputError(f"{folder} holds no pictures ({', '.join(sorted(_SUFFIXES))}); check --generator-path.")
+            raise InputError(f"{folder} holds no pictures ({', '.join(IMAGE_SUFFIXES)}); check --generator-path.")
 
     @property
     def count(self) -> int:
