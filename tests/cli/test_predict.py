@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 
 import nogs
 from nogs.cli import main
+from nogs.glimpse import Grid
 from nogs.model import Model
 from nogs.runtime.files import write_json, write_sealed
 from small_runs import images, write_run
@@ -106,16 +107,32 @@ def test_captions_have_other_letters_and_the_folder(place, capsys, tmp_path, mon
     assert "fish ü/0.png" in said
 
 
-def test_what_is_said_of_a_long_name_fits_below_its_tile(monkeypatch):
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [("017.Cardinal", "017.Cardinal"), ("Little tern (Sternula albifrons)", "Little tern …a albifrons)")],
+)
+def test_what_is_said_of_a_long_name_fits_below_its_tile_with_its_numbers(label, shown, monkeypatch):
     from nogs.model import drawing
 
-    tiles = []
-    monkeypatch.setattr(drawing, "_sheet", lambda given, **_: tiles.extend(given))
-    answer = SimpleNamespace(label="017.Cardinal", probability=0.609, locations=((0, 0),) * 5, pixels_read=0.27)
-    drawing.glimpses_sheet([np.zeros(1)], [answer], grid=None, names=["bird.jpg"])
-    draw, said = ImageDraw.Draw(Image.new("RGB", (1, 1))), tiles[0][2][1]
-    assert said == "017.Cardinal (60.9%), 27.0% of the pixels"
-    assert drawing._short(draw, said, drawing._font(), drawing._TILE) == said
+    said, draw = [], ImageDraw.ImageDraw.text
+    monkeypatch.setattr(
+        ImageDraw.ImageDraw, "text", lambda self, at, text, *w, **k: (said.append(text), draw(self, at, text, *w, **k))
+    )
+    answer = SimpleNamespace(label=label, probability=0.609, locations=(), pixels_read=0.27)
+    image, grid = np.zeros((8, 8, 3), np.uint8), Grid(8, 8, 4, (0,), (0,))
+    drawing.glimpses_sheet([image], [answer], grid=grid, names=["bird.jpg"])
+    assert said == ["bird.jpg", f"{shown} (60.9%), 27.0% of the pixels"]
+
+
+def test_number_of_a_glimpse_at_the_bottom_stays_in_the_picture(monkeypatch):
+    from nogs.model import drawing
+
+    places, draw = [], ImageDraw.ImageDraw.text
+    monkeypatch.setattr(
+        ImageDraw.ImageDraw, "text", lambda self, at, text, *w, **k: (places.append(at), draw(self, at, text, *w, **k))
+    )
+    drawing.tile(np.zeros((224, 224, 3), np.uint8), [(208, 0), (0, 0)], Grid(224, 224, 16, (0, 208), (0,)), (160, 160))
+    assert [place[1] for place in places] == [140, 3]
 
 
 def test_all_that_are_no_pictures_are_named_after_the_answers(place, capsys):

@@ -179,10 +179,10 @@ def test_the_likeliest_attribute_is_drawn_first(place, monkeypatch):
     answers = nogs.load("faces").classify(place[0] / "faces.png")
     drawing.attributes_sheet([np.zeros(1)], [answers], grid=answers["red"].grid, names=[""])
     shares = {name: answers[name].probabilities[name] for name in NAMES}
-    assert [lines[0] for _, _, lines in tiles] == sorted(NAMES, key=lambda name: -shares[name])
-    for _, locations, (name, said) in tiles:
+    assert [lines[0][1] for _, _, lines in tiles] == sorted(NAMES, key=lambda name: -shares[name])
+    for _, locations, ((_, name, _), said) in tiles:
         assert locations == answers[name].locations
-        assert said == f"{'yes' if shares[name] > 0.5 else 'no'}, {answers[name].probability:.1%}"
+        assert "".join(said) == f"{'yes' if shares[name] > 0.5 else 'no'}, {answers[name].probability:.1%}"
 
 
 def test_a_tile_has_the_probability_of_its_answer(monkeypatch):
@@ -192,7 +192,7 @@ def test_a_tile_has_the_probability_of_its_answer(monkeypatch):
     monkeypatch.setattr(drawing, "_sheet", lambda given, **_: tiles.extend(given))
     no = Answer("not red", 0.75, {"not red": 0.75, "red": 0.25}, (), (), 0.0, stopped_early=False)
     drawing.attributes_sheet([np.zeros(1)], [{"red": no}], grid=None, names=[""])
-    assert tiles[0][2] == ("red", "no, 75.0%")
+    assert ["".join(line) for line in tiles[0][2]] == ["red", "no, 75.0%"]
 
 
 def test_published_network_is_exported(place, capsys):

@@ -21,6 +21,9 @@ well."""
 _TILE, _GAP, _CAPTION, _COLUMNS = 320, 12, 44, 4
 
 
+_Line = tuple[str, str, str]  # the middle part, a name, may be shortened
+
+
 class Drawn(Protocol):
     """The parts of an answer that are drawn."""
 
@@ -42,8 +45,8 @@ def glimpses_sheet(
     """PNG: each image `[H, W, 3]` with numbered boxes in the order of the glimpses, and the answer below it."""
     tiles = []
     for image, answer, name in zip(images, answers, names):
-        said = f"{answer.label} ({answer.probability:.1%}), {answer.pixels_read:.1%} of the pixels"
-        tiles.append((image, answer.locations, (name or answer.label, said)))
+        said = ("", answer.label, f" ({answer.probability:.1%}), {answer.pixels_read:.1%} of the pixels")
+        tiles.append((image, answer.locations, (("", name or answer.label, ""), said)))
     return _sheet(tiles, grid=grid, width=_TILE, columns=_COLUMNS)
 
 
@@ -60,12 +63,13 @@ def attributes_sheet(
         shares = {one: answer.probabilities[one] for one, answer in found.items()}
         for one in sorted(found, key=lambda one: -shares[one]):
             said = f"{'yes' if found[one].label == one else 'no'}, {found[one].probability:.1%}"
-            tiles.append((image, found[one].locations, (one, f"{said}, {name}" if len(images) > 1 else said)))
+            line = (f"{said}, ", name, "") if len(images) > 1 else (said, "", "")
+            tiles.append((image, found[one].locations, (("", one, ""), line)))
     return _sheet(tiles, grid=grid, width=_TILE // 2, columns=2 * _COLUMNS)
 
 
 def _sheet(
-    tiles: Sequence[tuple[npt.NDArray[np.uint8], Sequence[Sequence[int]], tuple[str, str]]],
+    tiles: Sequence[tuple[npt.NDArray[np.uint8], Sequence[Sequence[int]], tuple[_Line, _Line]]],
     *,
     grid: Grid,
     width: int,
@@ -83,8 +87,8 @@ def _sheet(
         left = _GAP + n % columns * (width + _GAP)
         top = _GAP + n // columns * (height + _CAPTION + _GAP)
         sheet.paste(tile(image, locations, grid, (width, height)), (left, top))
-        for line, text in enumerate(lines):
-            shown = _short(draw, text, font, width)
+        for line, parts in enumerate(lines):
+            shown = _short(draw, parts, font, width)
             draw.text((left, top + height + 4 + 18 * line), shown, "black" if line else "#555", font)
     out = io.BytesIO()
     sheet.save(out, "PNG")
@@ -114,7 +118,7 @@ def tile(
         corner = (column * scale, row * scale, (column + grid.glimpse) * scale - 1, (row + grid.glimpse) * scale - 1)
         draw.rectangle(corner, outline=colour, width=max(1, thick - again))
         # numbers of glimpses at the same place stand beside each other
-        place = (corner[0] + 5 + 0.9 * height * again, corner[1] + 3)
+        place = (corner[0] + 5 + 0.9 * height * again, min(corner[1] + 3, size[1] - 1.25 * height))
         draw.text(place, str(step + 1), colour, font, stroke_width=2, stroke_fill="black")
     return picture
 
@@ -126,12 +130,13 @@ def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.truetype(str(place), 12) if place.is_file() else ImageFont.load_default(15)
 
 
-def _short(draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """The text, shortened in the middle if it is wider than a tile."""
-    if draw.textlength(text, font) <= width:
-        return text
-    for keep in range(len(text) // 2, 0, -1):
-        shorter = f"{text[:keep]}…{text[-keep:]}"
-        if draw.textlength(shorter, font) <= width:
-            return shorter
-    return text[:1]
+def _short(
+    draw: ImageDraw.ImageDraw, parts: _Line, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int
+) -> str:
+    """A line whose name is shortened in the middle if it is wider than a tile; the numbers beside it are kept."""
+    before, name, after = parts
+    for keep in range(len(name) // 2, -1, -1):
+        shown = name if 2 * keep + 1 >= len(name) else f"{name[:keep]}…{name[len(name) - keep :]}"
+        if draw.textlength(before + shown + after, font) <= width:
+            break
+    return before + shown + after
