@@ -137,7 +137,7 @@ def test_a_stage_is_announced_with_its_time(finished):
     _, told = finished
     for number, stage in enumerate(STAGES[1:6], start=2):
         (line,) = [line for line in told if line.startswith(f"{number}/7 {stage}: ")]
-        assert re.search(r"; (a few seconds|about \d+ s|about \d+ minutes)\.$", line), line
+        assert re.search(r"; (a few seconds|about \d+ s|about [\d.]+ minutes)\.$", line), line
 
 
 def test_what_is_done_is_not_done_again(finished, tmp_path, monkeypatch):
@@ -364,7 +364,7 @@ def test_time_of_a_generator_is_known_where_its_training_has_a_limit(tmp_path):
     _, told = follow(tmp_path / "run", found, estimate=True, until="bank")
     (line,) = [line for line in told if line.startswith("3/7 bank: ")]
     assert line.startswith(
-        "3/7 bank: 60 images to complete glimpses with, from a generator that is trained for at most 100 s; about 2 min"
+        "3/7 bank: 60 images to complete glimpses with, from a generator that is trained for at most 100 s; about "
     )
 
 
@@ -381,7 +381,15 @@ def test_time_of_a_generator_is_that_of_encoding_its_images_too(monkeypatch):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(2, "a few seconds"), (41, "50 s"), (200, "3 minutes"), (9000, "2.5 hours")],
+    [
+        (2, "a few seconds"),
+        (41, "50 s"),
+        (142, "2.5 minutes"),
+        (200, "3.5 minutes"),
+        (299, "5 minutes"),
+        (330, "6 minutes"),
+        (9000, "2.5 hours"),
+    ],
 )
 def test_times_are_said_in_words(seconds, words):
     assert clock(seconds) == words

@@ -34,4 +34,6 @@ def clock(seconds: float) -> str:
     if seconds < 90:
         return f"{math.ceil(seconds / 10) * 10} s"
     minutes = seconds / 60
-    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
+    if minutes < 90:
+        return f"{round(2 * minutes) / 2 if minutes < 5 else round(minutes):g} minutes"
+    return f"{minutes / 60:.1f} hours"
