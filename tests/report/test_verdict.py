@@ -125,6 +125,7 @@ def test_methods_that_are_better_on_the_test_pictures_are_named():
     assert "RAM was right on more test pictures; " in verdict(point).advice
     near = network("ram", 0.434, validation=0.428, whole=0.8)
     assert "more test pictures" not in verdict(run(plus, near, random=0.5)).advice
+    assert "Centre-out was right on more test pictures; " in verdict(run(plus, centre)).advice
     best = network("centre-out", 0.479, validation=0.5)
     assert "36 validation pictures, and centre-out is for comparison only." in verdict(run(plus, best)).advice
 

@@ -95,7 +95,8 @@ def _passed(run: Run, best: Result, rows: Sequence[Result]) -> str:
     number = (run.inspection or {}).get("splits", {}).get("validation")
     pictures = f"{number:,} validation pictures" if number else "the validation pictures"
     verb = "was" if len(above) == 1 else "were"
-    said = f"{_listed(above)} {verb} right on more test pictures; the choice was made on {pictures}"
+    who = _listed(above)
+    said = f"{who[0].upper()}{who[1:]} {verb} right on more test pictures; the choice was made on {pictures}"
     plain = [row for row in above if row.method in PLAIN and (row.validation or 0) > (best.validation or 0)]
     return f"{said}, and {_listed(plain)} is for comparison only." if plain else f"{said}."
 
