@@ -286,7 +286,8 @@ def test_pictures_in_place_of_their_run_are_refused_with_its_name(pictures, caps
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("picturs", "There is no recipe or folder 'picturs'; choose digits, celeba-hq, cub or folder, or a .yaml file"),
+        ("picturs", "There is no recipe or folder 'picturs' (did you mean 'pictures'?); choose digits, celeba-hq, cub"),
+        ("nothing", "There is no recipe or folder 'nothing'; choose digits, celeba-hq, cub or folder, or a .yaml file"),
         ("all.zip", "all.zip is neither a recipe (.yaml) nor a folder of pictures; unpack it if it holds some."),
     ],
 )

@@ -30,6 +30,17 @@ def test_the_run_of_the_pictures_is_meant_where_there_is_one(tmp_path, monkeypat
         assert instead_of_run(Path(folder), otherwise="make one.") == "make one."
 
 
+def test_a_run_with_a_similar_name_is_meant(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/pictures").mkdir(parents=True)
+    Path("runs/picture.txt").touch()
+    assert instead_of_run(Path("runs/pictur"), otherwise="make one.") == "make one."
+    Path("runs/pictures/run.json").touch()
+    assert instead_of_run(Path("runs/pictur"), otherwise="make one.") == f"did you mean {Path('runs/pictures')}?"
+    for folder in ("runs/cats", "nowhere/pictures2"):
+        assert instead_of_run(Path(folder), otherwise="make one.") == "make one."
+
+
 def test_runs_in_a_folder_that_is_none_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()

@@ -19,7 +19,7 @@ from nogs.recipes.recipe import Recipe, changed, validated
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.files import read_yaml
-from nogs.runtime.spelling import closest
+from nogs.runtime.spelling import closest, nearby
 
 __all__ = ["Recipe", "changed", "names", "recipe", "validated"]
 
@@ -43,7 +43,10 @@ def recipe(name_or_path: str | Path, *, or_pictures: bool = False) -> Recipe:
     if or_pictures and path.is_file():
         raise InputError(f"{name} is neither a recipe (.yaml) nor a folder of pictures; unpack it if it holds some.")
     what, other = (" or folder", ", or a folder of pictures") if or_pictures else ("", "")
-    raise InputError(f"There is no recipe{what} {name!r}{_closest(name)}; choose {_choices()}, or a .yaml file{other}.")
+    meant = _closest(name)
+    if or_pictures and not meant and (near := nearby(path)):
+        meant = f" (did you mean {str(near)!r}?)"
+    raise InputError(f"There is no recipe{what} {name!r}{meant}; choose {_choices()}, or a .yaml file{other}.")
 
 
 def of_run(run: Path) -> Recipe:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["closest", "instead", "instead_of_run"]
+__all__ = ["closest", "instead", "instead_of_run", "nearby"]
 
 
 _NAMED = 5  # runs that a sentence names
@@ -25,12 +25,22 @@ def instead(word: str, known: Iterable[str], *, otherwise: str) -> str:
     return otherwise if close is None else f"did you mean {close!r}?"
 
 
+def nearby(folder: Path, *, has: str = "") -> Path | None:
+    """The folder beside `folder`, which does not exist, whose name is closest, if one is similar and has the file
+    `has`."""
+    beside = [path.name for path in folder.parent.iterdir() if (path / has).exists()] if folder.parent.is_dir() else []
+    close = closest(folder.name, [name for name in beside if (folder.parent / name).is_dir()])
+    return None if close is None else folder.parent / close
+
+
 def instead_of_run(folder: Path, *, otherwise: str, has: str = "run.json") -> str:
-    """The end of a sentence about a folder that is not a run: the run of that name, else those in it or its `runs` that
-    have the file `has`, else `otherwise`."""
+    """The end of a sentence about a folder that is not a run: the run of that name or a similar one, else those in it
+    or its `runs` that have the file `has`, else `otherwise`."""
     run = Path("runs") / folder.name
     if folder.name and run.is_dir() and not (folder.exists() and run.samefile(folder)):
         return f"did you mean {run}?"
+    if not folder.exists() and (near := nearby(folder, has=has)):
+        return f"did you mean {near}?"
     inside = sorted(path.parent for place in (folder, folder / "runs") for path in place.glob(f"*/{has}"))
     if not inside:
         return otherwise
