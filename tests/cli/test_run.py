@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import miniature
+import nogs.data.archives
 import nogs.report
 from nogs.cli import main
 from nogs.posterior import store
@@ -303,6 +304,18 @@ def test_minutes_of_a_run_that_was_begun_are_said_to_change_nothing(pictures, ca
     assert main([*argv, "--minutes", "30"]) == 0
     told = capsys.readouterr().out
     assert "Resuming with the sizes of runs/pictures/recipe.yaml; --minutes only counts for a new run" in told
+
+
+def test_a_slow_start_is_not_silent(pictures, capsys, monkeypatch):
+    def slow(folder):
+        time.sleep(1)
+        return check_pictures(folder)
+
+    check_pictures = nogs.data.archives.check_pictures
+    monkeypatch.setattr(nogs.data.archives, "check_pictures", slow)
+    monkeypatch.setattr("nogs.runtime.progress._EVERY", 0.3)
+    assert main(["run", "pictures", "--until", "data", "--no-estimate"]) == 0
+    assert capsys.readouterr().err.startswith("Starting: 0:0")
 
 
 def test_run_without_its_recipe_is_no_folder_of_pictures(pictures, capsys):

@@ -23,7 +23,7 @@ from nogs.cli.mistakes import sentence
 from nogs.runtime.errors import InputError
 from nogs.runtime.fields import dotted
 from nogs.runtime.files import plain
-from nogs.runtime.progress import say
+from nogs.runtime.progress import say, working
 from nogs.runtime.spelling import closest
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def parse(args_type: type[A], argv: Sequence[str], *, prog: str, description: st
     return found
 
 
+@working("Starting")
 def parse_with_recipe(
     args_type: type[A],
     argv: Sequence[str],

@@ -70,11 +70,12 @@ def predict(argv: list[str]) -> None:
             check_writable(path.parent, flag=flag)
     if args.stop_at is not None and not 0 < args.stop_at <= 1:
         raise InputError(f"--stop-at must lie above 0 and be at most 1, such as 0.95, not {args.stop_at:g}.")
-    from nogs.model.attributes import Attributes
-    from nogs.model.folders import pictures, summary, write_csv
-    from nogs.model.loading import load
+    with working("Starting"):
+        from nogs.model.attributes import Attributes
+        from nogs.model.folders import pictures, summary, write_csv
+        from nogs.model.loading import load
 
-    model = load(args.run, network=args.network, attribute=args.attribute, best=args.best)
+        model = load(args.run, network=args.network, attribute=args.attribute, best=args.best)
     print(f"Network: {model.why}.", file=sys.stderr)
     asked = pictures(args.images, labels=model.labels, run=Path(args.run))
     most = max(1, _DRAWN // len(model)) if isinstance(model, Attributes) else _DRAWN
