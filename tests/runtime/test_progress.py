@@ -114,6 +114,19 @@ def test_terminal_shows_a_bar_and_what_is_said_above_it(monkeypatch):
     assert progress._live == []
 
 
+def test_work_around_a_bar_is_not_named_when_the_bar_ends(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "_EVERY", 1.0)
+    with progress.working("sequences"):
+        with progress.track("inner", total=2):
+            time.sleep(1.2)
+        time.sleep(0.3)
+        assert "sequences" not in terminal.getvalue()
+        time.sleep(1.2)
+    assert "sequences: 0:0" in terminal.getvalue()
+
+
 def test_bar_is_gone_after_a_failure(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with pytest.raises(ZeroDivisionError), progress.track("x", total=2) as job:

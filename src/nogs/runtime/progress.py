@@ -168,6 +168,7 @@ class _Bar:
 
 
 def _bar(title: str, total: int | None, unit: str, start: int) -> Iterator[Tracker]:
+    global _last_output
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -210,6 +211,7 @@ def _bar(title: str, total: int | None, unit: str, start: int) -> Iterator[Track
         try:
             yield _Bar(display, task)
         finally:
+            _last_output = time.monotonic()  # what waits for the bar's end has not been silent
             _live.pop()
 
 
