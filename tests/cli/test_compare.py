@@ -22,6 +22,9 @@ def test_runs_are_compared_from_their_folders_and_again_from_the_curves(tmp_path
     out = capsys.readouterr().out
     assert "| ram | 2 |" in out
     assert "| whole image |  |  |  |  | 87.50 % |" in out
+    assert "\nreached (NLL): iterations to the reference's best validation NLL\n" in out
+    assert "\n… less reference: the row above less ram, of accuracies in percentage points\n" in out
+    assert "less reference:" not in (tmp_path / "first" / "table.md").read_text()
     made = {path.name for path in (tmp_path / "first").iterdir()}
     assert made == {"table.md", "curves.json", "comparison.json", "curves.png", "curves.svg"}
     assert main(["compare", str(tmp_path / "first" / "curves.json"), "--out", str(tmp_path / "second")]) == 0

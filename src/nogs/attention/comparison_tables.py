@@ -33,6 +33,13 @@ def table(comparison: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def legend(comparison: Mapping[str, Any]) -> str:
+    """The columns of the table in words, a line each, as a reader of a terminal needs them."""
+    lines = [f"{_title(name)}: {what}" for name, what in MEASURES.items()]
+    less = f"… less reference: the row above less {comparison['reference']}, of accuracies in percentage points"
+    return "\n".join([*lines, less, "[ ]: 95 % interval; empty: does not apply"])
+
+
 def possible(name: str, interval: Sequence[float], *, horizon: int | None) -> tuple[float, float, float]:
     """A mean with its interval clipped to possible values of the measure, since Student's interval has no bounds."""
     most = 1.0 if "accuracy" in name else np.inf if name == "nll" or horizon is None else float(horizon)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nogs.attention.comparison import compare, curves_json, read_run
-from nogs.attention.comparison_tables import table, tasks_table
+from nogs.attention.comparison_tables import legend, table, tasks_table
 from nogs.report.learning import convergence_figure, curves_figure
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import write_json, write_text
@@ -20,8 +20,8 @@ __all__ = ["check_reference", "write"]
 def write(
     runs: Sequence[Path], *, folder: Path, reference: str, only: Sequence[Path] | None = None
 ) -> tuple[dict[str, Any], str]:
-    """Write a comparison of the runs' networks, or of `only` those in these folders, into `folder`; the numbers and
-    the table."""
+    """Write a comparison of the runs' networks, or of `only` those in these folders, into `folder`; the numbers, and
+    the table with its columns in words."""
     networks = [network for run in runs for network in read_run(run, only=only)]
     if only is not None:
         reference = next((n.method for n in networks if n.method.partition(",")[0] == reference), reference)
@@ -44,7 +44,7 @@ def write(
     for name, figure in figures.items():
         for kind in ("png", "svg"):
             save_figure(figure, folder / f"{name}.{kind}", kind=kind)
-    return found, table(found)
+    return found, f"{table(found)}\n\n{legend(found)}"
 
 
 def check_reference(reference: str, methods: Sequence[str]) -> None:
