@@ -55,7 +55,8 @@ def pictures(tmp_path):
 @pytest.fixture
 def no_page(monkeypatch):
     def write_report(runs, *, task, device):
-        return runs[0] / "report.html"
+        (page := runs[0] / "report.html").touch()
+        return page
 
     monkeypatch.setattr(nogs.report, "write_report", write_report)
 
@@ -96,7 +97,9 @@ def test_folder_of_pictures_becomes_a_network_and_a_report(pictures, capsys):
     again = ["run", "folder", "--data", "pictures", "--out", "runs/mine", "--method", "ram", "ps-nogs"]
     assert main(again) == 0  # goes on with its own recipe
     told = capsys.readouterr().out
-    assert told.startswith("Resuming with the sizes of runs/mine/recipe.yaml; flags change them.\n")
+    assert told.startswith(
+        "Resuming with the sizes of runs/mine/recipe.yaml; flags change them, and another --out begins a new run.\n"
+    )
     assert told.count("already done.") == 6
     assert not os.path.exists("runs/mine.before")
 

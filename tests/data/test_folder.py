@@ -166,7 +166,7 @@ def test_bad_csv_is_refused(data: Path) -> None:
 
 
 def test_empty_split_is_refused(tmp_path: Path) -> None:
-    data = miniature.folder(tmp_path / "data", per_class=1)
+    data = miniature.folder(tmp_path / "data", per_class=2)
     shares = "add images, raise --data.validation-share or lower --data.test-share"
     refused(data, f"The split 'validation' of the pictures in .* is empty; {shares}", test_share=0.9)
     miniature.labels_csv(data, [("cat/0.png", "a", "val"), ("dog/0.png", "b", "train")], ("image", "label", "split"))
@@ -176,6 +176,21 @@ def test_empty_split_is_refused(tmp_path: Path) -> None:
         data, [(f"{name}/0.png", name, "test") for name in ("cat", "dog")], ("image", "label", "split")
     )
     refused(data, "The split 'train' of the pictures in .* is empty; give it images", labels="labels.csv")
+
+
+def test_pictures_that_all_differ_in_class_are_refused(data: Path) -> None:
+    rows = [(f"{name}/{n}.png", f"{name} {n}") for name in ("cat", "dog") for n in range(4)]
+    miniature.labels_csv(data, rows, ("image", "label"))
+    refused(data, "Each of the 8 pictures in .* has a class of its own; a class needs several", labels="labels.csv")
+
+
+def test_splits_that_no_picture_is_given_for_are_drawn_and_noted(data: Path) -> None:
+    rows = [(f"{name}/{n}.png", name, "train") for name in ("cat", "dog") for n in range(4)]
+    miniature.labels_csv(data, rows, ("image", "label", "split"))
+    task = load(data, labels="labels.csv", validation_share=0.25, test_share=0.25)
+    assert (len(task.splits["validation"]), len(task.splits["test"])) == (2, 2)
+    for split in ("validation", "test"):
+        assert f"No image is given for the split {split!r}: it is drawn from the training images." in task.notes
 
 
 def test_class_without_a_training_image_is_noted(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_predict_names_the_attributes_and_draws_all_of_them(place, capsys, monke
     )
     assert "Network: faces comes with nogs." in said.err
     with Image.open("sheet.png") as sheet:
-        assert sheet.size == (2 * (160 + 12) + 12, 160 + 44 + 24)
+        assert sheet.size == (2 * (160 + 12) + 12, 160 + 44 + 24 + 3 * 18)  # and a note of three lines
     with open("all.csv", newline="") as file:
         assert [row["label"] for row in csv.DictReader(file)] == [answers[name].label for name in NAMES]
     assert main(["predict", "faces", picture, "--json"]) == 0

@@ -101,6 +101,9 @@ def test_what_is_no_run_is_refused(tmp_path):
         find(tmp_path / "nowhere")
     with pytest.raises(InputError, match="holds no trained networks; make some with nogs train"):
         find(tmp_path)
+    (tmp_path / "recipe.yaml").touch()
+    with pytest.raises(InputError, match=r"holds no trained networks; train them with nogs run .*recipe\.yaml --out "):
+        find(tmp_path)
     run = write_run(tmp_path / "run")
     path = run / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
     path.write_bytes(path.read_bytes()[:50])

@@ -20,7 +20,7 @@ from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json
 from nogs.runtime.headers import described
 from nogs.runtime.metrics import read_metrics
-from nogs.runtime.spelling import instead_of_run
+from nogs.runtime.spelling import instead_of_run, without_networks
 from nogs.runtime.tensors import tensor_header
 from nogs.whole.evaluation import whole_scores
 
@@ -75,7 +75,7 @@ def read_run(run: Path, *, only: Sequence[Path] | None = None) -> list[Learned]:
     if only is not None:
         found = [folder / "evaluation.json" for folder in only]
     if not found:
-        raise InputError(f"{run} holds no trained networks; make some with nogs train ... --out {run}.")
+        raise InputError(without_networks(run))
     out = []
     for path in found:
         weights = path.parent / "best-accuracy.safetensors"

@@ -12,7 +12,7 @@ from nogs.cli.flags import parse
 from nogs.cli.lines import json_line
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import save_array, write_json
-from nogs.runtime.spelling import instead, instead_of_run
+from nogs.runtime.spelling import instead, instead_of_run, without_networks
 
 _COLUMNS = ("accuracy", "averaged_accuracy", "greedy_accuracy", "balanced_accuracy", "nll", "pixels_seen")
 _HEAD = f"{'network':<40}{'accuracy':>10}{'averaged':>10}{'greedy':>10}{'balanced':>10}{'NLL':>8}{'pixels':>8}"
@@ -71,8 +71,7 @@ def evaluate(argv: list[str]) -> None:
         raise InputError(f"--attribute is for a published network or a file; in {args.run} choose one with --network.")
     paths = sorted((args.run / "attention").glob(f"**/best-{args.best}.safetensors"))
     if not paths:
-        meant = instead_of_run(args.run, otherwise=f"make some with nogs train ... --out {args.run}.")
-        raise InputError(f"{args.run} holds no trained networks; {meant}")
+        raise InputError(without_networks(args.run))
     shown = None
     with contextlib.suppress(InputError) if args.network is None else contextlib.nullcontext():
         shown = find(args.run, network=args.network, best=args.best)  # with several attributes there is no best one

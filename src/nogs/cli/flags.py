@@ -137,7 +137,11 @@ def _for_folder(
     data, out = (getattr(args, name, None) for name in ("data", "out"))
     begun = None if out is None else out / "recipe.yaml"
     if begun is not None and begun.is_file() and (own := of_run(begun.parent)).data.kind == "folder":
-        told = [] if Path(name) == begun else [f"Resuming with the sizes of {begun}; flags change them."]
+        told = (
+            []
+            if Path(name) == begun
+            else [f"Resuming with the sizes of {begun}; flags change them, and another --out begins a new run."]
+        )
         if getattr(args, "minutes", None) is not None:
             told = [f"Resuming with the sizes of {begun}; --minutes only counts for a new run, with another --out."]
         return changed(own, _file_fields(name)), told

@@ -109,6 +109,8 @@ def catalogue(config: DataConfig, *, data: Path, least: int = 1) -> Catalogue:
             f"There are {len(ids)} pictures in {len(names)} classes, too few to train, validate and test; give at "
             f"least {least}."
         )
+    if len(names) == len(ids) and not given:
+        raise InputError(f"Each of the {len(ids):,} pictures in {data} has a class of its own; a class needs several.")
     number = {name: n for n, name in enumerate(names)}
     splits, said = stratified_splits(
         ids,

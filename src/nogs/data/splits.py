@@ -98,8 +98,11 @@ def stratified_splits(
     parts: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
     for id in ids:
         parts[given.get(id, "train")].append(id)
+    notes = []
     for split, share in (("test", test_share), ("validation", validation_share)):
         if not parts[split]:
+            if given:
+                notes.append(f"No image is given for the split {split!r}: it is drawn from the training images.")
             wanted = round(share * len(ids))
             parts[split] = _draw(parts["train"], label, wanted, seed, split, leave=1)
             gone = set(parts[split])
@@ -108,7 +111,6 @@ def stratified_splits(
     number = min(annotated, len(train) // 2)
     annotate = _draw(train, label, number, seed, "annotate")
     chosen = set(annotate)
-    notes = []
     if number < annotated:
         images = "image is" if number == 1 else "images are"
         notes.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,7 @@ STEPS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00")
 """Colours of the first, second ... glimpse: Okabe and Ito's, which are safe for the colour-blind; boxes are numbered as
 well."""
 _TILE, _GAP, _CAPTION, _COLUMNS = 320, 12, 44, 4
+_NOTE = "Squares: the glimpses that decide an attribute, in their order. Below: the answer and its probability."
 
 
 _Line = tuple[str, str, str]  # the middle part, a name, may be shortened
@@ -65,7 +67,7 @@ def attributes_sheet(
             said = f"{'yes' if found[one].label == one else 'no'}, {found[one].probability:.1%}"
             line = (f"{said}, ", name, "") if len(images) > 1 else (said, "", "")
             tiles.append((image, found[one].locations, (("", one, ""), line)))
-    return _sheet(tiles, grid=grid, width=_TILE // 2, columns=2 * _COLUMNS)
+    return _sheet(tiles, grid=grid, width=_TILE // 2, columns=2 * _COLUMNS, note=_NOTE)
 
 
 def _sheet(
@@ -74,13 +76,15 @@ def _sheet(
     grid: Grid,
     width: int,
     columns: int,
+    note: str = "",
 ) -> bytes:
-    """PNG of images with the glimpses' locations and two lines below each."""
+    """PNG of images with the glimpses' locations and two lines below each, and a note below all."""
     columns = min(columns, len(tiles))
     rows = math.ceil(len(tiles) / columns)
     height = round(width * grid.height / grid.width)
     size = (columns * (width + _GAP) + _GAP, rows * (height + _CAPTION + _GAP) + _GAP)
-    sheet = Image.new("RGB", size, "white")
+    words = textwrap.wrap(note, size[0] // 7)
+    sheet = Image.new("RGB", (size[0], size[1] + 18 * len(words)), "white")
     draw = ImageDraw.Draw(sheet)
     font = _font()
     for n, (image, locations, lines) in enumerate(tiles):
@@ -90,6 +94,8 @@ def _sheet(
         for line, parts in enumerate(lines):
             shown = _short(draw, parts, font, width)
             draw.text((left, top + height + 4 + 18 * line), shown, "black" if line else "#555", font)
+    for line, said in enumerate(words):
+        draw.text((_GAP, size[1] - _GAP + 18 * line), said, "#555", font)
     out = io.BytesIO()
     sheet.save(out, "PNG")
     return out.getvalue()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from nogs.model.found import CONFIG, WEIGHTS, Found
 from nogs.runtime.errors import InputError
 from nogs.runtime.files import read_json, read_yaml
-from nogs.runtime.spelling import instead, instead_of_run
+from nogs.runtime.spelling import instead, instead_of_run, without_networks
 
 Best = Literal["accuracy", "balanced_accuracy", "nll"]
 """Validation measures by which the best network is kept."""
@@ -71,8 +71,7 @@ def _of_run(run: Path, network: str | None, attribute: str | None, best: Best) -
     top = run / "attention" if (run / "attention").is_dir() else run
     paths = {path.parent.relative_to(top).as_posix(): path for path in sorted(top.rglob(kept))}
     if not paths:
-        meant = instead_of_run(run, otherwise=f"make some with nogs train ... --out {run}.")
-        raise InputError(f"{run} holds no trained networks; {meant}")
+        raise InputError(without_networks(run))
     names = list(paths) if network is None else _named(network, list(paths), run)
     names.sort(key=lambda name: name.partition("/")[0] in GIVEN)  # a tie goes to a network that chooses
     about = {name: about_network(paths[name]) for name in names}

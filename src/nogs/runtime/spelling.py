@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["closest", "instead", "instead_of_run", "nearby"]
+__all__ = ["closest", "instead", "instead_of_run", "nearby", "without_networks"]
 
 
 _NAMED = 5  # runs that a sentence names
@@ -47,3 +47,10 @@ def instead_of_run(folder: Path, *, otherwise: str, has: str = "run.json") -> st
     more = f" or {len(inside) - _NAMED} more" if len(inside) > _NAMED else ""
     one_of = "one of " if len(inside) > 1 else ""
     return f"did you mean {one_of}{', '.join(map(str, inside[:_NAMED]))}{more}?"
+
+
+def without_networks(run: Path) -> str:
+    """The sentence about a folder that holds no trained networks: how to train them there, or which run was meant."""
+    recipe = run / "recipe.yaml"
+    train = f"train them with nogs run {recipe}" if recipe.is_file() else "make some with nogs train ..."
+    return f"{run} holds no trained networks; {instead_of_run(run, otherwise=f'{train} --out {run}.')}"
