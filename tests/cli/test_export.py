@@ -106,6 +106,8 @@ def test_published_network_without_its_data_has_the_table_and_asks_for_them(tmp_
 def test_place_is_checked(run, tmp_path, capsys):
     path = run / "attention" / "ram" / "seed-0" / "best-accuracy.safetensors"
     assert "nogs export needs --out" in refused(["export", str(path)], capsys)
+    file = ["export", str(run), "--out", str(tmp_path / "mine.onnx")]
+    assert "--out is a folder for float32.onnx and int8.onnx; name one, such as " in refused(file, capsys)
 
 
 def test_folder_that_takes_no_files_is_refused_before_the_work(run, tmp_path, capsys, monkeypatch):

@@ -46,6 +46,10 @@ def export(argv: list[str]) -> None:
 
     if not args.precision:
         raise InputError("--precision needs at least one of float32 and int8.")
+    if args.out is not None and args.out.suffix == ".onnx":
+        raise InputError(
+            f"--out is a folder for float32.onnx and int8.onnx; name one, such as {args.out.with_suffix('')}."
+        )
     model = load_found(find(args.run, network=args.network, attribute=args.attribute, best=args.best))
     local = Path(args.run).is_dir() and args.run not in published()
     if args.out is None and not local:
