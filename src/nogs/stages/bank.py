@@ -53,7 +53,7 @@ def build(experiment: Experiment) -> Path:
         # completions by a flow or by HMC take minutes, so the bank is evaluated with retrieval
         slow = recipe.completion.kind in ("flow", "hmc")
         quick = changed(recipe, {"completion.kind": "retrieval"}) if slow else recipe
-        found = evaluate(quick, task, settings, folder=folder)
+        found = evaluate(quick, task, settings, folder=folder, redraw=False)
     sizes = " ".join(f"{row['effective_sample_size']:.0f}" for row in found["by_glimpses"])
     experiment.tell(f"  effective number of completions after 0, 1, ... glimpses: {sizes}")
     return folder
@@ -85,9 +85,10 @@ def evaluate(
     split: str = "validation",
     images: int = 32,
     shown: int = 6,
+    redraw: bool = True,
 ) -> dict[str, Any]:
     """Measure a bank's completions of held-out images, if that is not done yet, and draw some; both are kept in the
-    bank's folder."""
+    bank's folder. With `redraw` they are drawn also if nothing is measured."""
     opened = load_bank(folder, device=settings.device)
     completion = make_completion(
         opened,
@@ -100,12 +101,14 @@ def evaluate(
     if not ids:
         raise InputError(f"Task {task.title!r} has no images in the split {split!r}; choose another --split.")
     path = folder / "evaluation" / f"{split}.json"
-    pixels = random_locations(task, ids[:shown], recipe.glimpses - 1, seed=recipe.seed)
-    save_figure(completion_sheet(completion, task, ids[:shown], pixels), path.with_name("completions.png"))
     before: dict[str, Any] = read_json(path) if path.is_file() else {"by_glimpses": []}
     measured = [(row["observed"], row["images"]) for row in before["by_glimpses"]]
     wanted = [(observed, len(ids)) for observed in range(recipe.glimpses)]
-    if before.get("completion") == completion.fingerprint and measured == wanted:
+    done = before.get("completion") == completion.fingerprint and measured == wanted
+    if redraw or not done:
+        pixels = random_locations(task, ids[:shown], recipe.glimpses - 1, seed=recipe.seed)
+        save_figure(completion_sheet(completion, task, ids[:shown], pixels), path.with_name("completions.png"))
+    if done:
         return before
     table = evaluate_completion(completion, task, ids, glimpses=recipe.glimpses, seed=recipe.seed)
     found = {"split": split, "completion": completion.fingerprint, "by_glimpses": table, "bank": opened.about}
