@@ -127,7 +127,9 @@ TABLES = {
         rows=(*METHODS, Line("whole image", method="whole image")),
         columns=TASKS,
     ),
-    "digits-all": _on_posterior("digits", Line("fixed order, PS-NOGS+'s core", method="fixed, PS-NOGS+'s core")),
+    "digits-all": _on_posterior(
+        "digits", Line("fixed order, PS-NOGS+'s core", method="fixed, PS-NOGS+'s core"), *METHODS[:2]
+    ),
     "demo": Table(
         task="digits, demo",
         rows=METHODS,
