@@ -76,10 +76,16 @@ def test_what_the_policy_gains_is_said_before_what_the_sequences_did_not():
     # the demo: PS-NOGS+ is far above the fixed order, PS-NOGS is close to it
     networks = network("ps-nogs+", 0.754), network("ps-nogs", 0.622), network("ram", 0.496), network("fixed", 0.595)
     assert verdict(run(*networks, tests=1_000)).advice == (
-        "PS-NOGS+ is 16 points better than one fixed order of locations. It is not clear that the sequences helped "
-        "PS-NOGS, which is close to one fixed order. With 1,000 test pictures, differences of less than 4 points may "
-        "be chance."
+        "PS-NOGS+ is 16 points better than one fixed order of locations. PS-NOGS is 13 points better than RAM, but not "
+        "clearly better than one fixed order. With 1,000 test pictures, differences of less than 4 points may be "
+        "chance."
     )
+
+
+def test_sequences_that_help_beside_ram_alone_are_said_to():
+    networks = network("ps-nogs", 0.6), network("ram", 0.5), network("fixed", 0.65)
+    advice = verdict(run(*networks, tests=1_000)).advice
+    assert advice.startswith("PS-NOGS is 10 points better than RAM, but no better than one fixed order. Try ")
 
 
 def test_chance_is_named_on_few_test_pictures_also_where_sequences_did_not_help():

@@ -128,13 +128,17 @@ def _sequences(run: Run, taught: Result, rivals: Sequence[Result], best: Result)
     """Whether the sequences helped by more than chance; and if not, what to try, unless PS-NOGS+ is better anyway."""
     tests = _tests(run)
     below = [row for row in rivals if row.accuracy >= taught.accuracy]
-    who = title(taught.method)
-    if below:
-        said = f"The sequences did not help: {who} is no better than {_listed(below)}."
-    elif close := _close(taught, rivals, tests):
-        said = f"It is not clear that the sequences helped {who}, which is close to {_listed(close)}."
-    else:
+    near = below or _close(taught, rivals, tests)
+    if not near:
         return ""
+    who, than = title(taught.method), f"{'no' if below else 'not clearly'} better than {_listed(near)}"
+    gain = next((taught.accuracy - row.accuracy for row in rivals if row.method == "ram"), 0.0)
+    if gain > _margin(taught, tests):
+        said = f"{who} is {_points(gain)} better than {title('ram')}, but {than}."
+    elif below:
+        said = f"The sequences did not help: {who} is {than}."
+    else:
+        said = f"It is not clear that the sequences helped {who}, which is close to {_listed(near)}."
     if best.method == _PLUS and best.accuracy - taught.accuracy > _margin(taught, tests):
         return said
     return f"{said} Try {_remedies(run, tests)}."
