@@ -1,8 +1,10 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from nogs.runtime.spelling import closest, instead, instead_of_run
+from nogs.runtime.spelling import closest, instead, instead_of_run, nearby
 
 NAMES = ("ram", "ram+", "ps-nogs", "Smiling")
 
@@ -56,3 +58,22 @@ def test_runs_in_a_folder_that_is_none_are_named(tmp_path, monkeypatch):
         Path(f"runs/{n}").mkdir()
         Path(f"runs/{n}/run.json").touch()
     assert instead_of_run(Path(), otherwise="").endswith(f"{Path('runs/5')} or 2 more?")
+
+
+def test_folders_that_others_have_closed_are_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "runs" / "pictures").mkdir(parents=True)
+    stat = os.stat
+
+    def closed(path, **keywords):
+        if str(path).endswith("run.json"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return stat(path, **keywords)
+
+    def unreadable(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", closed)
+    assert nearby(tmp_path / "runs" / "pictur", has="run.json") is None
+    assert nearby(tmp_path / "runs" / "pictur") == tmp_path / "runs" / "pictures"
+    monkeypatch.setattr(os, "listdir", unreadable)
+    assert nearby(tmp_path / "runs" / "pictur") is None

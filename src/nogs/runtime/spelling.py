@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,8 +29,13 @@ def instead(word: str, known: Iterable[str], *, otherwise: str) -> str:
 def nearby(folder: Path, *, has: str = "") -> Path | None:
     """The folder beside `folder`, which does not exist, whose name is closest, if one is similar and has the file
     `has`."""
-    beside = [path.name for path in folder.parent.iterdir() if (path / has).exists()] if folder.parent.is_dir() else []
-    close = closest(folder.name, [name for name in beside if (folder.parent / name).is_dir()])
+    try:
+        beside = os.listdir(folder.parent)
+    except OSError:
+        return None
+    folders = [folder.parent / name for name in beside if os.path.isdir(folder.parent / name)]
+    # os.path.exists is False, where Path's own raises, for what lies in a folder that others have closed
+    close = closest(folder.name, [path.name for path in folders if os.path.exists(path / has)])
     return None if close is None else folder.parent / close
 
 
