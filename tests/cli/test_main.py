@@ -159,19 +159,6 @@ def test_module_runs_as_a_program_without_importing_torch():
     assert not any(f" {heavy}\n" in done.stderr for heavy in ("torch", "numpy", "pydantic", "tyro", "sklearn"))
 
 
-@pytest.mark.parametrize(("before", "within"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_that_wait_sleep_unless_the_user_wants_otherwise(before, within):
-    script = (
-        "import os, sys, types; from nogs import cli; shows = types.ModuleType('shows'); sys.modules['shows'] = shows;"
-        "shows.shows = lambda argv: print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules);"
-        "cli.COMMANDS['demo'] = ('shows:shows', ''); sys.argv = ['nogs', 'demo']; sys.exit(cli.main())"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    environment |= {} if before is None else {"OMP_WAIT_POLICY": before}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"{within} False\n"
-
-
 def test_reader_that_leaves_early_is_no_error():
     script = (
         "import os, sys; from nogs.cli import main; reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1);"

@@ -83,8 +83,6 @@ def _main(argv: Sequence[str] | None) -> int:
     silence("--quiet" in (sys.argv if argv is None else argv))
     if argv is None:
         signal.signal(signal.SIGTERM, _terminate)
-        # read when torch is imported: threads that wait for others sleep, instead of taking a busy machine's time
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()  # a closed pipe raises here, not at interpreter exit
