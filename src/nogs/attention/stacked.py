@@ -67,6 +67,9 @@ def batch_norm(
     x: Float[Tensor, "M *batch C"], weight: Float[Tensor, "M C"], bias: Float[Tensor, "M C"]
 ) -> Float[Tensor, "M *batch C"]:
     """Normalise by the statistics of the current batch, in training and after it, as the release does."""
+    if len(x) == 1:
+        out = F.batch_norm(x.squeeze(0).movedim(-1, 1), None, None, weight.squeeze(0), bias.squeeze(0), training=True)
+        return out.movedim(1, -1).unsqueeze(0)
     axes = tuple(range(1, x.ndim - 1))
     variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
     shape = (len(x), *(1,) * len(axes), -1)
