@@ -67,6 +67,18 @@ def test_a_large_grid_is_searched_coarsely_and_then_around_the_best(monkeypatch)
         taken[:, place] = torch.inf
 
 
+def test_glimpses_encoded_once_give_the_same_order(task, monkeypatch):
+    posterior = untrained(task)
+    images, labels = torch.from_numpy(np.array(task.images)), torch.from_numpy(task.labels)[:, None]
+    rows = torch.from_numpy(task.rows("validation"))
+    found = fixed_order(posterior, images, labels, rows, glimpses=3)
+    monkeypatch.setattr(fixed_module, "_ENCODED", 0)
+    monkeypatch.setattr(posterior, "among", None)  # not used where the glimpses do not fit in memory
+    plain = fixed_order(posterior, images, labels, rows, glimpses=3)
+    assert torch.equal(found.order, plain.order)
+    torch.testing.assert_close(found.losses, plain.losses)
+
+
 def test_the_head_learns_the_expected_posterior_entropy(world, task, trained, tmp_path):
     """For a calibrated posterior, the mean cross-entropy after a location is Eq. 3's expected posterior entropy."""
     config = PlusConfig(iterations=300, batch=64, candidates=6, learning_rate=5e-3, validate_every=300)

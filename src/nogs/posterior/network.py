@@ -230,6 +230,21 @@ class NetworkPosterior:
                 parts.append(head.log_probabilities(logits, self._scale(known))[:keep])
         return torch.cat(parts)
 
+    def among(
+        self, prepared: Prepared, rows: Int[Tensor, " M"], glimpses: Int[Tensor, "M k"]
+    ) -> Float32[Tensor, "M V C"]:
+        """Predictions for M of the prepared queries, each after k of its glimpses; for tokens only, which are encoded
+        one by one."""
+        assert isinstance(self.network, GlimpseTokens)
+        parts = []
+        with self._ready():
+            for some, keep in self._chunks(len(rows), padded=False):
+                of = rows[some][:, None], glimpses[some]
+                known = distinct(prepared.pixels[of], prepared.observed[of])
+                logits = self.network.join(prepared.shared[of], known).float()
+                parts.append(self.architecture.head.log_probabilities(logits, self._scale(known))[:keep])
+        return torch.cat(parts)
+
     def _compiled(self, network: GlimpseTokens | MaskedCNN) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
         forward = torch.compile(network, dynamic=False)
         if isinstance(network, GlimpseTokens):

@@ -193,5 +193,8 @@ class GlimpseTokens(nn.Module):
     ) -> Float[Tensor, "B O"]:
         """Logits after the prepared glimpses and one more, which is the last of `pixels`."""
         last = self.encode(glimpses[:, 0], pixels[:, -1])
-        tokens = torch.cat([prepared.to(last.dtype), last[:, None]], 1)
-        return self.classify(self.context(tokens.flatten(0, 1), observed, [(len(last), tokens.shape[1])]))
+        return self.join(torch.cat([prepared.to(last.dtype), last[:, None]], 1), observed)
+
+    def join(self, prepared: Float[Tensor, "B P n D"], observed: Bool[Tensor, "B P"]) -> Float[Tensor, "B O"]:
+        """Logits after glimpses that are encoded already."""
+        return self.classify(self.context(prepared.flatten(0, 1), observed, [prepared.shape[:2]]))

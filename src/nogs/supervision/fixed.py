@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float32, Int, Int64, UInt8
@@ -16,8 +17,10 @@ from torch.nn import functional as F
 
 from nogs.data.task import Task
 from nogs.glimpse import Grid
+from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.protocol import Posterior, cross_entropy
 from nogs.posterior.store import about_posterior
+from nogs.posterior.tokens import GlimpseTokens
 from nogs.runtime import progress
 
 __all__ = ["FixedOrder", "between", "coarse_locations", "fixed_order", "order_of", "strangers"]
@@ -27,6 +30,7 @@ _COARSE = 13  # rows and columns of the coarse search
 _FEW = 500  # images that a large grid is searched on; all images decide between the best locations
 _BEST = 16  # locations that all images decide between
 _ANSWERS = 1 << 24  # numbers held at once
+_ENCODED = 1 << 29  # numbers of encoded glimpses held for all steps: 2 GiB in float32
 
 
 @dataclass(frozen=True)
@@ -87,14 +91,21 @@ def fixed_order(
     few = rows if step == 1 else rows[:: max(1, len(rows) // _FEW)]
     order = torch.zeros(len(objectives), 0, dtype=torch.int64)
     losses = torch.zeros(len(objectives), glimpses, len(grid))
+    among = _encoded(posterior, images, rows) if step == 1 else None
 
     def mean_losses(prefix: Tensor, locations: Tensor, of: Sequence[int], rows: Tensor = few) -> Float32[Tensor, "a l"]:
         """Mean cross-entropies of some objectives after a prefix and each of these locations."""
         total = torch.zeros(len(locations), labels.shape[1], dtype=torch.float64)
         values = labels.shape[1] * (2 if posterior.space.kind == "bernoulli" else len(posterior.space.names))
-        for some in rows.split(max(1, _ANSWERS // (len(locations) * values))):
-            seen = pixels[prefix].expand(len(some), -1, 2)
-            answers = posterior.look_ahead(images, seen, pixels[locations.to(device)], index=some)
+        for places in torch.arange(len(rows), device=device).split(max(1, _ANSWERS // (len(locations) * values))):
+            some = rows[places]
+            if among is None:
+                seen = pixels[prefix].expand(len(some), -1, 2)
+                answers = posterior.look_ahead(images, seen, pixels[locations.to(device)], index=some)
+            else:
+                seen = torch.cat([prefix.expand(len(locations), -1), locations[:, None]], 1).to(device)
+                each = among(places.repeat_interleave(len(locations)), seen.repeat(len(some), 1))
+                answers = each.unflatten(0, (len(some), len(locations)))
             truth = labels[some][:, None].expand(answers.shape[:-1])
             total += cross_entropy(answers, truth).sum(0, dtype=torch.float64).cpu()
         advance(len(locations) * len(of))
@@ -122,6 +133,19 @@ def fixed_order(
                 losses[a, t, tried] = values
         order = torch.cat([order, chosen], 1)
     return FixedOrder(order, losses)
+
+
+def _encoded(
+    posterior: Posterior, images: UInt8[Tensor, "N H W 3"], rows: Int[Tensor, " n"]
+) -> Callable[[Int[Tensor, " M"], Int[Tensor, "M k"]], Float32[Tensor, "M V C"]] | None:
+    """`NetworkPosterior.among` for the images `rows` with glimpses at every location, which all steps share; None where
+    nothing is encoded, or it takes too much memory."""
+    if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.network, GlimpseTokens):
+        return None
+    network, pixels = posterior.network, posterior.grid.pixels.to(images.device)
+    if len(rows) * len(pixels) * len(network.centres) * network.prior.numel() > _ENCODED:
+        return None
+    return partial(posterior.among, posterior.prepare(images, pixels.expand(len(rows), -1, 2), index=rows))
 
 
 def _best(locations: Int[Tensor, " l"], values: Float32[Tensor, " l"], taken: Int[Tensor, " t"]) -> int:
