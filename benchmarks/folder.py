@@ -4,7 +4,8 @@
 
 DATA holds CUB-200-2011 and, for the runs with features, vgg16-imagenet-conv1-12.safetensors. The class of a bird is the
 last word of its species' name (Warbler, Sparrow, Gull, ...). The twelve words with the most pictures are taken, and of
-each at most 300 pictures, evenly spread over its list: 3,419 pictures. For the first seed, `nogs run folder` chooses
+each at most 300 pictures, evenly spread over its list: 3,419 pictures. With --scattered each picture is scaled to 64 px
+and lies at a random place of a grey canvas of 128 px, so that the place to look at differs. For the first seed, `nogs run folder` chooses
 all sizes, as for a user, with --minutes and the flags after `--`. The other seeds train with the same sizes and
 iterations, however busy the machine is. A run is stopped after --limit minutes. Given again, the command resumes. The
 same command works on a CPU and a GPU.
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 from scipy.stats import t as student
 
 from nogs.data.config import CUB
@@ -33,6 +35,7 @@ from nogs.runtime.files import read_json
 from provenance import provenance
 
 CLASSES, MOST = 12, 300
+CANVAS, SIDE, GREY = 128, 64, (124, 116, 104)  # the grey is ImageNet's mean
 FEATURES = ("none", "imagenet")
 
 
@@ -54,6 +57,19 @@ def make_pictures(data: Path, folder: Path) -> dict[str, int]:
                 path.write_bytes(members[place].read())
         counts[name] = len(kept)
     return counts
+
+
+def scatter(pictures: Path, folder: Path) -> None:
+    """Write each picture, small and at a random place of a canvas, into the same class of another folder."""
+    random = np.random.default_rng(0)
+    for path in sorted(path for path in pictures.rglob("*") if path.is_file()):
+        picture, canvas = Image.open(path).convert("RGB"), Image.new("RGB", (CANVAS, CANVAS), GREY)
+        picture.thumbnail((SIDE, SIDE))
+        down, right = random.integers(0, (CANVAS - picture.height + 1, CANVAS - picture.width + 1)).tolist()
+        canvas.paste(picture, (right, down))
+        target = folder / path.parent.name / f"{path.stem}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        canvas.save(target)
 
 
 def run(source: str, pictures: Path, folder: Path, flags: Sequence[str], *, seconds: float) -> tuple[float, bool]:
@@ -123,12 +139,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--features", nargs="+", choices=FEATURES, default=FEATURES)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--scattered", action="store_true", help="small pictures at random places")
     parser.add_argument("--minutes", type=float, help="of each run, for which it chooses its sizes")
     parser.add_argument("--limit", type=float, default=60, help="minutes after which a run is stopped")
     parser.add_argument("flags", nargs="*", help="flags of nogs run folder, after --")
     options = parser.parse_args()
     pictures = options.work / "birds"
     result = {"benchmark": "folder", **provenance(), "pictures": make_pictures(options.data, pictures), "runs": {}}
+    if options.scattered:
+        pictures = options.work / "birds-scattered"
+        scatter(options.work / "birds", pictures)
     for name in ("data", "work", "out"):  # other people's folders have other names
         result["command"] = result["command"].replace(str(getattr(options, name)), name.upper())
     file = options.data / weights_file()

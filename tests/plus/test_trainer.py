@@ -10,10 +10,12 @@ from nogs.attention.cohort import Member
 from nogs.plus import trainer as trainer_module
 from nogs.plus import training as training_module
 from nogs.plus.config import PlusConfig
+from nogs.plus.encoded import encodes
 from nogs.plus.looks import Looks
 from nogs.plus.network import TokenNetwork
 from nogs.plus.store import load_network
 from nogs.plus.training import train
+from nogs.posterior.network import Architecture, NetworkPosterior
 from nogs.runtime import streams
 from nogs.runtime.errors import InputError
 from nogs.stages.evaluation import evaluate
@@ -162,6 +164,49 @@ def test_training_changes_the_core_unless_told_otherwise(task, rate):
     assert all(same) if rate == 0 else not any(same)
     assert network.looks.table.any() == (rate > 0)  # the table of a posterior that stays is what was measured
     assert network.looks.head.last.weight.any()
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_glimpses_encoded_once_train_the_same_network(task, monkeypatch, flip):
+    """With a frozen stem; the layers behind it learn."""
+    found, reads = [], []
+    for once in (True, False):
+        monkeypatch.setattr(trainer_module, "encodes", lambda *_, once=once, **how: once)
+        posterior = untrained(task)
+        network = TokenNetwork.on(posterior, torch.zeros(1, 3, len(task.grid)))
+        before = {name: value.clone() for name, value in network.core.state_dict().items()}
+        rows = torch.from_numpy(task.rows("train"))
+        how = {"precision": posterior.precision, "mark": "", "training": rows, "validation": rows, "flip": flip}
+        config = PlusConfig(iterations=3, batch=16, candidates=3, core_rate=1e-2)
+        made = trainer_module.Trainer(task, network, config=config, seed=0, frozen_stem=True, **how)
+        read = network.read
+        monkeypatch.setattr(network, "read", lambda *given, read=read, **how: reads.append(0) or read(*given, **how))
+        made.step()
+        reads.clear()
+        made.step()
+        assert bool(reads) == (not once)
+        after = network.core.state_dict()
+        kept = [name for name in after if name.startswith(("stem.", "place."))]
+        assert all(torch.equal(after[name], before[name]) for name in kept)
+        assert not any(torch.equal(after[name], before[name]) for name in after if name not in kept)
+        found.append(network.state_dict())
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
+
+
+def test_glimpses_are_encoded_once_where_that_is_less_work(task):
+    network = TokenNetwork.on(untrained(task), torch.zeros(1, 3, len(task.grid)))
+    config = PlusConfig(iterations=10, batch=4, candidates=5)  # 600 glimpses are read
+    most = 600 // len(task.grid)
+    assert encodes(config, network, most, flip=False)
+    assert not encodes(config, network, most + 1, flip=False)
+    assert not encodes(config, network, most // 2 + 1, flip=True)
+
+
+@pytest.mark.parametrize(("stem", "rate", "frozen"), [("vgg", 0.0, True), ("vgg", 0.2, False), ("conv", 0.0, False)])
+def test_features_that_the_recipe_freezes_stay_frozen(task, stem, rate, frozen):
+    how = SMALL.model_copy(update={"stem": stem, "stem_layers": 2, "pretrained_rate": rate})
+    architecture = Architecture.of(how, task=task, glimpses=3)
+    assert training_module.frozen_stem(NetworkPosterior(architecture.build(), architecture), how) == frozen
 
 
 def test_a_frozen_posteriors_head_learns_from_images_that_it_has_not_seen(task, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float32, Int, UInt8
+from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,6 +23,7 @@ from nogs.data.augment import AugmentConfig
 from nogs.data.task import LabelSpace, Task
 from nogs.glimpse.changes import Changes
 from nogs.plus.config import PlusConfig
+from nogs.plus.encoded import Encoded, encodes
 from nogs.plus.looks import TEMPERATURE, Looks
 from nogs.plus.network import TokenNetwork
 from nogs.plus.together import look_together
@@ -63,8 +64,10 @@ class Trainer(Training):
         validation: Int[Tensor, " m"],
         flip: bool = False,
         augment: AugmentConfig | None = None,
+        frozen_stem: bool = False,
     ) -> None:
-        """`training` and `validation` are rows of the images to learn from, and to compare versions on."""
+        """`training` and `validation` are rows of the images to learn from, and to compare versions on. Glimpses that a
+        frozen stem encodes once are those of the images and their mirror images, without other changes."""
         self.config, self.seed, self.mark = config, seed, mark
         self.training, self.validation = training, validation
         self.device, self.flip, self.augment = network.pixels.device, flip, augment
@@ -78,6 +81,11 @@ class Trainer(Training):
         self.images = resident(task.images, self.device)
         self.labels = torch.from_numpy(label_table(task)).to(self.device)[:, list(network.variables)]
         self.batch = min(config.batch, len(self.training))
+        self.encoded: Encoded | None = None
+        self.encodes = frozen_stem and encodes(config, network, len(training), flip=flip)
+        if frozen_stem:
+            network.core.stem.requires_grad_(False)
+            network.core.place.requires_grad_(False)
         core = [p for p in network.core.parameters() if p.requires_grad]
         for parameter in core:
             parameter.requires_grad_(config.core_rate > 0)
@@ -112,6 +120,8 @@ class Trainer(Training):
         rise = min(1.0, (self.iteration + 1) / _WARMUP)
         set_rate(self.optimizer, rise * falling(self.iteration, self.config.iterations))
         if self.work is None:
+            if self.encodes:
+                self.encoded = Encoded(self.network, self.images, self.training, flip=self.flip)
             changes = [*self.tensors().values(), self.total, self.clock]
             self.work = captured(self._work, self.device, changes=changes)
         torch.manual_seed(streams.key(self.seed, "plus", step=self.iteration))
@@ -135,7 +145,7 @@ class Trainer(Training):
         attribute = torch.randint(len(network.variables), (batch,), device=device)
         flip = torch.rand(batch, device=device) < 0.5 if self.flip else None
         changes = None
-        if self.augment is not None:
+        if self.augment is not None and not self.encodes:
             drawn = self.clock * batch + torch.arange(batch, device=device)
             changes = self.augment.draw(streams.key(self.seed, "plus changes"), drawn)
         truth = self.labels[rows]
@@ -146,7 +156,7 @@ class Trainer(Training):
         network.core.train(learns)  # a fixed core has no dropout
         glimpses, each = candidates.shape[1:]
         with torch.set_grad_enabled(learns):
-            tokens = network.read(self.images, rows, candidates.flatten(1), flip=flip, changes=changes)
+            tokens = self._read(rows, candidates.flatten(1), flip, changes)
         tokens = tokens.unflatten(1, (glimpses, each))
         loss = torch.zeros((), device=device)
         for step in range(glimpses):
@@ -176,7 +186,7 @@ class Trainer(Training):
         network, device, number = self.network, self.device, self.config.candidates
         locations, good = len(network.pixels), max(1, (number - 1) // 2)
         seen = rows.new_zeros(len(rows), 0)
-        tokens = network.read(self.images, rows, seen)
+        tokens = self._read(rows, seen, flip, changes)
         out = []
         for step in range(network.architecture.glimpses):
             scores = network.scores(tokens, attribute, seen)
@@ -188,9 +198,16 @@ class Trainer(Training):
             out.append(torch.cat([chosen[:, None], likely, rest], 1))
             seen = torch.cat([seen, chosen[:, None]], 1)
             if step + 1 < network.architecture.glimpses:
-                last = network.read(self.images, rows, chosen[:, None], flip=flip, changes=changes)
-                tokens = torch.cat([tokens, last], 1)
+                tokens = torch.cat([tokens, self._read(rows, chosen[:, None], flip, changes)], 1)
         return torch.stack(out, 1)
+
+    def _read(
+        self, rows: Int[Tensor, " B"], locations: Int[Tensor, "B k"], flip: Tensor | None, changes: Changes | None
+    ) -> Float[Tensor, "B k n D"]:
+        """Tokens of the glimpses at k locations of each image."""
+        if self.encoded is not None:
+            return self.encoded.read(rows, locations, flip)
+        return self.network.read(self.images, rows, locations, flip=flip, changes=changes)
 
     @torch.no_grad()
     def validate(self) -> dict[str, Any]:

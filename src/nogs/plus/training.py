@@ -34,7 +34,9 @@ from nogs.posterior.crossfit import whole_task
 from nogs.posterior.labels import label_table
 from nogs.posterior.network import NetworkPosterior
 from nogs.posterior.queries import resident
+from nogs.posterior.stems import VGGStem
 from nogs.posterior.store import about_posterior, identity
+from nogs.posterior.tokens import GlimpseTokens
 from nogs.runtime import progress
 from nogs.runtime.device import pick_device
 from nogs.runtime.errors import InputError
@@ -43,7 +45,7 @@ from nogs.runtime.lock import only_one
 from nogs.runtime.stage import Stage
 from nogs.supervision.fixed import order_of, strangers
 
-__all__ = ["train"]
+__all__ = ["frozen_stem", "train"]
 
 
 def train(
@@ -166,6 +168,7 @@ class _Job:
             validation=validation,
             flip=self.how.flip,
             augment=self.how.augment,
+            frozen_stem=frozen_stem(posterior, self.how),
         )
         table = network.looks.table.detach().clone()
         trainer.run(folder)
@@ -215,6 +218,12 @@ class _Job:
             )
             self.tables.update(zip(missing, found.losses))
         return torch.stack([self.tables[objective] for objective in objectives])
+
+
+def frozen_stem(posterior: NetworkPosterior, how: PosteriorConfig) -> bool:
+    """Whether a posterior keeps its stem of ImageNet's features, as its recipe says."""
+    core = posterior.network
+    return isinstance(core, GlimpseTokens) and isinstance(core.stem, VGGStem) and not how.pretrained_rate
 
 
 def _mark(network: TokenNetwork) -> str:

@@ -197,4 +197,4 @@ class GlimpseTokens(nn.Module):
 
     def join(self, prepared: Float[Tensor, "B P n D"], observed: Bool[Tensor, "B P"]) -> Float[Tensor, "B O"]:
         """Logits after glimpses that are encoded already."""
-        return self.classify(self.context(prepared.flatten(0, 1), observed, [prepared.shape[:2]]))
+        return self.classify(self.context(prepared.flatten(0, 1), observed, [(len(prepared), prepared.shape[1])]))

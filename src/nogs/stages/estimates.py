@@ -223,6 +223,7 @@ def _on_posterior(
     from nogs.plus.network import TokenNetwork
     from nogs.plus.store import token_posterior
     from nogs.plus.trainer import Trainer
+    from nogs.plus.training import frozen_stem
 
     config, precision = recipe.plus, recipe.posterior.precision
     if source is None:
@@ -239,19 +240,16 @@ def _on_posterior(
         if {"fixed", "ps-nogs+"} & set(methods):
             pixels, seen = task.grid.pixels[:_LOCATIONS].to(device), torch.zeros(len(rows), 0, 2, dtype=torch.int64)
             ahead = _seconds(lambda: known.look_ahead(images, seen.to(device), pixels, index=rows), device) / len(rows)
-            other += ways * ahead * recipe.glimpses * (count["validation"] + count["annotate"])
+            steps = 1 if len(task.grid) <= _LOCATIONS else recipe.glimpses  # a small grid's glimpses are encoded once
+            other += ways * ahead * steps * (count["validation"] + count["annotate"])
         if "ps-nogs+" in methods:
-            training_rows = torch.from_numpy(task.rows("train")).to(device)
-            trainer = Trainer(
-                task,
-                network,
-                config=config,
-                seed=0,
-                precision=known.precision,
-                mark="",
-                training=training_rows,
-                validation=rows,
-            )
+            flip, learned = recipe.posterior.flip, torch.from_numpy(task.rows("train")).to(device)
+            how: dict[str, Any] = {"config": config, "seed": 0, "precision": known.precision, "mark": "", "flip": flip}
+            how |= {"frozen_stem": frozen_stem(known, recipe.posterior)}
+            trainer = Trainer(task, network, training=learned, validation=rows, **how)
+            if trainer.encodes:
+                other += (1 + flip) * ahead * len(trainer.training)
+                trainer.training = trainer.training[: trainer.batch]
             training = _seconds(trainer.step, device) * config.iterations
         first = torch.zeros_like(rows)
         look = _seconds(lambda: network.look(images, rows, first), device) / len(rows)
