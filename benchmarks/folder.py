@@ -2,13 +2,13 @@
 
     python benchmarks/folder.py --data DATA --work runs/birds --out results/folder/birds.json --seeds 0 1 2
 
-DATA holds CUB-200-2011 and, for the runs with features, vgg16-imagenet-conv1-12.safetensors. The class of a bird is the
-last word of its species' name (Warbler, Sparrow, Gull, ...). The twelve words with the most pictures are taken, and of
-each at most 300 pictures, evenly spread over its list: 3,419 pictures. With --scattered each picture is scaled to 64 px
-and lies at a random place of a grey canvas of 128 px, so that the place to look at differs. For the first seed, `nogs run folder` chooses
-all sizes, as for a user, with --minutes and the flags after `--`. The other seeds train with the same sizes and
-iterations, however busy the machine is. A run is stopped after --limit minutes. Given again, the command resumes. The
-same command works on a CPU and a GPU.
+DATA holds CUB-200-2011 and, for the runs with features, vgg16-imagenet-conv1-12.safetensors. The class of a bird is
+the last word of its species' name (Warbler, Sparrow, Gull, ...). The twelve words with the most pictures are taken,
+and of each at most 300 pictures, evenly spread over its list: 3,419 pictures. With --scattered each is scaled to 64 px
+and lies at a random place of a grey canvas of 128 px, so that the place to look at differs. For the first seed, `nogs
+run folder` chooses all sizes, as for a user, with --minutes and the flags after `--`. The other seeds train with the
+same sizes and iterations, however busy the machine is. A run is stopped after --limit minutes. Given again, the
+command resumes. The same command works on a CPU and a GPU.
 """
 
 import argparse
