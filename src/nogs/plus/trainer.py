@@ -83,6 +83,7 @@ class Trainer(Training):
         self.batch = min(config.batch, len(self.training))
         self.encoded: Encoded | None = None
         self.encodes = frozen_stem and encodes(config, network, len(training), flip=flip)
+        """Whether `encode` saves work."""
         if frozen_stem:
             network.core.stem.requires_grad_(False)
             network.core.place.requires_grad_(False)
@@ -115,13 +116,16 @@ class Trainer(Training):
         """Cross-entropy of each validation image, the mean over attributes; `fixed` is the fixed order's."""
         self.fixed = self.losses.clone()
 
+    def encode(self) -> None:
+        """Encode the glimpses of the training images once; before `run`, since an interruption would wait for it."""
+        with self.precision.active():
+            self.encoded = Encoded(self.network, self.images, self.training, flip=self.flip)
+
     def step(self) -> None:
         """One iteration, on a GPU as a captured graph."""
         rise = min(1.0, (self.iteration + 1) / _WARMUP)
         set_rate(self.optimizer, rise * falling(self.iteration, self.config.iterations))
         if self.work is None:
-            if self.encodes:
-                self.encoded = Encoded(self.network, self.images, self.training, flip=self.flip)
             changes = [*self.tensors().values(), self.total, self.clock]
             self.work = captured(self._work, self.device, changes=changes)
         torch.manual_seed(streams.key(self.seed, "plus", step=self.iteration))
@@ -145,7 +149,7 @@ class Trainer(Training):
         attribute = torch.randint(len(network.variables), (batch,), device=device)
         flip = torch.rand(batch, device=device) < 0.5 if self.flip else None
         changes = None
-        if self.augment is not None and not self.encodes:
+        if self.augment is not None and self.encoded is None:
             drawn = self.clock * batch + torch.arange(batch, device=device)
             changes = self.augment.draw(streams.key(self.seed, "plus changes"), drawn)
         truth = self.labels[rows]

@@ -171,6 +171,8 @@ class _Job:
             frozen_stem=frozen_stem(posterior, self.how),
         )
         table = network.looks.table.detach().clone()
+        if trainer.encodes:
+            trainer.encode()
         trainer.run(folder)
         if trainer.failed is not None:
             progress.say(

@@ -250,6 +250,7 @@ def _on_posterior(
             if trainer.encodes:
                 other += (1 + flip) * ahead * len(trainer.training)
                 trainer.training = trainer.training[: trainer.batch]
+                trainer.encode()
             training = _seconds(trainer.step, device) * config.iterations
         first = torch.zeros_like(rows)
         look = _seconds(lambda: network.look(images, rows, first), device) / len(rows)
