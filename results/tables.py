@@ -114,13 +114,14 @@ def _on_posterior(task: str, *more: Line) -> Table:
     return Table(task=task, rows=(*ON_POSTERIOR, *more), columns=columns)
 
 
-FOLDERS = ("folder, from scratch", "folder, ImageNet features")
+FOLDERS = ("folder, from scratch", "folder, ImageNet features", "folder, random places")
 TASKS = (
     Line("digits, the demo", task="digits, demo", metric=ACCURACY, interval=True),
     Line("digits", task="digits", metric=ACCURACY, interval=True),
     Line("CelebA-HQ", task="celeba-hq", metric=ACCURACY),
     Line("CUB", task="cub", metric=ACCURACY, interval=True),
     Line("a folder of photographs", task=FOLDERS[1], metric=ACCURACY, interval=True),
+    Line("photographs, object anywhere", task=FOLDERS[2], metric=ACCURACY, interval=True),
 )
 TABLES = {
     "main": Table(
@@ -143,7 +144,7 @@ TABLES = {
         rows=(*METHODS, Line("whole image", method="whole image")),
         columns=tuple(
             Line(f"{title}, {label}", task=task, metric=metric, interval=True)
-            for task, title in zip(FOLDERS, ("from scratch", "ImageNet features"))
+            for task, title in zip(FOLDERS, ("from scratch", "ImageNet features", "object anywhere"))
             for label, metric in (("accuracy", ACCURACY), ("less PS-NOGS+'s", f"{ACCURACY}, less ps-nogs+"))
         ),
     ),

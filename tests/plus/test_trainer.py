@@ -193,6 +193,22 @@ def test_glimpses_encoded_once_train_the_same_network(task, monkeypatch, flip):
     torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
 
 
+def test_the_average_of_the_weights_is_validated_and_kept(task):
+    posterior = untrained(task)
+    network = TokenNetwork.on(posterior, torch.zeros(1, 3, len(task.grid)))
+    rows = torch.from_numpy(task.rows("validation"))
+    how = {"precision": posterior.precision, "mark": "", "training": rows, "validation": rows}
+    config = PlusConfig(iterations=5, batch=16, candidates=3, core_rate=1e-2, average=0.2)
+    made = trainer_module.Trainer(task, network, config=config, seed=0, **how)
+    name = "core.head.weight"
+    expected = network.state_dict()[name].clone()
+    for step in range(1, 6):  # the first steps weigh less than the decay says
+        made.step()
+        expected += (1 - min(step / (step + 10), 0.2)) * (network.state_dict()[name] - expected)
+    torch.testing.assert_close(made.kept.state_dict()[name], expected)
+    assert not torch.equal(expected, network.state_dict()[name])
+
+
 def test_glimpses_are_encoded_once_where_that_is_less_work(task):
     network = TokenNetwork.on(untrained(task), torch.zeros(1, 3, len(task.grid)))
     config = PlusConfig(iterations=10, batch=4, candidates=5)  # 600 glimpses are read
@@ -246,7 +262,9 @@ def test_what_all_candidates_share_weighs_a_tenth(task):
 
 def test_a_stopped_training_goes_on_to_the_same_network(task, tmp_path, monkeypatch, ctrl_c):
     posterior = saved(task, tmp_path / "p.safetensors")
-    config = PlusConfig(iterations=6, batch=16, candidates=3, learning_rate=1e-2, core_rate=1e-2, validate_every=2)
+    config = PlusConfig(
+        iterations=6, batch=16, candidates=3, learning_rate=1e-2, core_rate=1e-2, validate_every=2, average=0.9
+    )
     (whole,) = run(task, posterior, tmp_path / "whole", "ps-nogs+", config=config)
     step = trainer_module.Trainer.step
 

@@ -23,6 +23,8 @@ class PlusConfig(BaseModel):
     """AdamW's largest step size for the posterior's network; 0 leaves it as it is."""
     learning_rate: float = Field(1e-3, gt=0)
     """AdamW's largest step size for the location head."""
+    average: float = Field(0.0, ge=0, lt=1)
+    """Decay of a running average of the weights, which is validated and kept instead of the weights; 0: no average."""
     validate_every: int = Field(200, ge=1)
     """Iterations between validations."""
     shared: bool = False

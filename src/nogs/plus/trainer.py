@@ -11,6 +11,7 @@ A killed run resumes from its last saved state, since random numbers are functio
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from nogs.posterior.queries import resident
 from nogs.runtime import streams
 from nogs.runtime.capture import captured
 from nogs.runtime.device import Precision
-from nogs.runtime.rates import adam_state, adam_tensors, falling, set_rate
+from nogs.runtime.rates import adam_state, adam_tensors, falling, follow, set_rate
 from nogs.runtime.training import Training
 
 __all__ = ["Trainer"]
@@ -83,10 +84,8 @@ class Trainer(Training):
         self.batch = min(config.batch, len(self.training))
         self.encoded: Encoded | None = None
         self.encodes = frozen_stem and encodes(config, network, len(training), flip=flip)
-        """Whether `encode` saves work."""
-        if frozen_stem:
-            network.core.stem.requires_grad_(False)
-            network.core.place.requires_grad_(False)
+        for part in (network.core.stem, network.core.place) if frozen_stem else ():
+            part.requires_grad_(False)
         core = [p for p in network.core.parameters() if p.requires_grad]
         for parameter in core:
             parameter.requires_grad_(config.core_rate > 0)
@@ -97,6 +96,7 @@ class Trainer(Training):
         groups = [(config.learning_rate, list(looks.values()))]
         groups += [(config.core_rate, core)] if config.core_rate else []
         self.parameters = [p for _, members in groups for p in members]
+        self.average = deepcopy(network) if config.average else None
         on_gpu = self.device.type == "cuda"  # where a captured graph reads the step sizes from memory
         self.optimizer = torch.optim.AdamW(
             [
@@ -140,6 +140,9 @@ class Trainer(Training):
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
+        if self.average is not None:
+            now, decay = self.network.state_dict().values(), self.config.average
+            follow(self.average.state_dict().values(), now, decay=decay, iteration=self.clock)
         self.total += loss.detach()
 
     def loss(self) -> Float32[Tensor, ""]:
@@ -150,8 +153,8 @@ class Trainer(Training):
         flip = torch.rand(batch, device=device) < 0.5 if self.flip else None
         changes = None
         if self.augment is not None and self.encoded is None:
-            drawn = self.clock * batch + torch.arange(batch, device=device)
-            changes = self.augment.draw(streams.key(self.seed, "plus changes"), drawn)
+            key = streams.key(self.seed, "plus changes")
+            changes = self.augment.draw(key, self.clock * batch + torch.arange(batch, device=device))
         truth = self.labels[rows]
         network.eval()
         candidates = self._candidates(rows, attribute, flip, changes)
@@ -213,12 +216,17 @@ class Trainer(Training):
             return self.encoded.read(rows, locations, flip)
         return self.network.read(self.images, rows, locations, flip=flip, changes=changes)
 
+    @property
+    def kept(self) -> TokenNetwork:
+        """The average of the weights, or the network itself."""
+        return self.network if self.average is None else self.average
+
     @torch.no_grad()
     def validate(self) -> dict[str, Any]:
         """Fit the temperatures; NLL, accuracy and balanced accuracy after all glimpses, as means over attributes."""
-        self.network.eval()
+        self.kept.eval()
         truth, found, losses = self.labels[self.validation], [], []
-        for answers, true in zip(calibrate(self.network, self.images, truth, self.validation)[:, :, -1], truth.T):
+        for answers, true in zip(calibrate(self.kept, self.images, truth, self.validation)[:, :, -1], truth.T):
             right = (answers.argmax(-1) == true).float()
             classes = [right[true == value].mean() for value in true.unique()]
             losses.append(F.nll_loss(answers, true, reduction="none"))
@@ -238,9 +246,11 @@ class Trainer(Training):
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, by name."""
+        parts = {"network": self.network.state_dict(), "best": self.best}
+        if self.average is not None:
+            parts["average"] = self.average.state_dict()
         out = {"fixed": self.fixed}
-        out |= {f"network.{name}": value for name, value in self.network.state_dict().items()}
-        out.update({f"best.{name}": value for name, value in self.best.items()})
+        out |= {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
         out.update(adam_tensors(self.optimizer, dict(self.network.named_parameters())))
         return out
 

@@ -77,7 +77,7 @@ CHOSEN = frozenset(
         *("whole.iterations", "whole.seconds", "whole.width", "whole.pretrained_rate"),
         *(f"attention.{name}" for name in ("hidden", "embedding", "learning_rate", "iterations", "validate_every")),
         *(f"plus.{name}" for name in ("iterations", "batch", "candidates", "core_rate", "learning_rate")),
-        "plus.validate_every",
+        *("plus.average", "plus.validate_every"),
     ]
 )
 """Fields that are chosen from the pictures, on a CPU, a GPU or both, besides those of a generator."""

@@ -129,12 +129,13 @@ def for_cpu(pick: Choices, seen: Survey, glimpse: int, features: str | None) -> 
         "the horizon at which both methods are compared",
     )
     pick("attention.validate_every", 50, "iterations between validations")
-    plus = "a minute or two of PS-NOGS+"
-    pick("plus.iterations", pick.scaled(400), plus)
+    plus = "a few minutes of PS-NOGS+"
+    pick("plus.iterations", pick.scaled(400 if features is None else 600), plus)
     pick("plus.batch", 32 if features is None else 64, plus)
     pick("plus.candidates", 3 if features is None else 4, plus)
     pick("plus.core_rate", 1e-3 if features is None else 5e-4, plus)
     pick("plus.learning_rate", 2e-3 if features is None else 1e-3, plus)
+    pick("plus.average", 0.0 if features is None else 0.98, plus)
     pick("plus.validate_every", 50, plus)
 
 
