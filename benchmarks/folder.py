@@ -60,7 +60,8 @@ def make_pictures(data: Path, folder: Path) -> dict[str, int]:
 
 
 def scatter(pictures: Path, folder: Path) -> None:
-    """Write each picture, small and at a random place of a canvas, into the same class of another folder."""
+    """Write each picture, small and at a random place of a canvas, into the same class of another folder, unless it
+    exists."""
     random = np.random.default_rng(0)
     for path in sorted(path for path in pictures.rglob("*") if path.is_file()):
         picture, canvas = Image.open(path).convert("RGB"), Image.new("RGB", (CANVAS, CANVAS), GREY)
@@ -69,7 +70,8 @@ def scatter(pictures: Path, folder: Path) -> None:
         canvas.paste(picture, (right, down))
         target = folder / path.parent.name / f"{path.stem}.png"
         target.parent.mkdir(parents=True, exist_ok=True)
-        canvas.save(target)
+        if not target.is_file():
+            canvas.save(target)
 
 
 def run(source: str, pictures: Path, folder: Path, flags: Sequence[str], *, seconds: float) -> tuple[float, bool]:
@@ -156,8 +158,9 @@ def main() -> None:
         raise SystemExit(f"{file} is missing; put it there, or leave the features out with --features none.")
     more = [] if options.minutes is None else ["--minutes", f"{options.minutes:g}"]
     for seed, name in product(options.seeds, options.features):
-        folder, first = options.work / f"{name}-{seed}", seed == options.seeds[0]
-        source = "folder" if first else str(options.work / f"{name}-{options.seeds[0]}" / "recipe.yaml")
+        kind = f"scattered-{name}" if options.scattered else name
+        folder, first = options.work / f"{kind}-{seed}", seed == options.seeds[0]
+        source = "folder" if first else str(options.work / f"{kind}-{options.seeds[0]}" / "recipe.yaml")
         weights = ["--posterior.weights", str(file) if name == "imagenet" else name]
         flags = ["--seed", str(seed), *options.flags, *([*weights, *more] if first else ["--no-estimate"])]
         taken, finished = run(source, pictures, folder, flags, seconds=60 * options.limit)

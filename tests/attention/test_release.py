@@ -1,11 +1,13 @@
 """The authors' released network, layer by layer from torch.nn, against the embedder `release`."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 from nogs.attention.architecture import Architecture
 from nogs.attention.network import Networks
+from nogs.attention.stacked import batch_norm
 from nogs.glimpse import Grid
 from toy_attention import select
 
@@ -102,3 +104,12 @@ def test_forward_pass_and_gradients_are_the_releases_in_training_and_after_it():
     for part in (alone.embed_parameters, alone.core_parameters):
         for name, parameter in part.items():
             torch.testing.assert_close(parameter.grad[0], theirs[name].grad, rtol=1e-2, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8), (1, 5, 8), (1, 4, 3, 3, 8)])
+def test_one_network_is_normalised_as_one_of_several(shape):
+    """Also a single value, which torch's own batch norm refuses."""
+    x, scale, shift = torch.randn(shape), torch.rand(1, 8), torch.randn(1, 8)
+    alone = batch_norm(x, scale, shift)
+    together = batch_norm(torch.cat([x, x]), torch.cat([scale, scale]), torch.cat([shift, shift]))
+    torch.testing.assert_close(alone, together[:1])

@@ -7,6 +7,7 @@ import torch
 import worlds
 from exact_design import ExactPosterior
 from nogs.attention.cohort import Member
+from nogs.plus import encoded as encoded_module
 from nogs.plus import trainer as trainer_module
 from nogs.plus import training as training_module
 from nogs.plus.config import PlusConfig
@@ -74,7 +75,7 @@ def test_glimpses_encoded_once_give_the_same_order(task, monkeypatch):
     images, labels = torch.from_numpy(np.array(task.images)), torch.from_numpy(task.labels)[:, None]
     rows = torch.from_numpy(task.rows("validation"))
     found = fixed_order(posterior, images, labels, rows, glimpses=3)
-    monkeypatch.setattr(fixed_module, "_ENCODED", 0)
+    monkeypatch.setattr(fixed_module, "ENCODED", 0)
     monkeypatch.setattr(posterior, "among", None)  # not used where the glimpses do not fit in memory
     plain = fixed_order(posterior, images, labels, rows, glimpses=3)
     assert torch.equal(found.order, plain.order)
@@ -209,18 +210,31 @@ def test_the_average_of_the_weights_is_validated_and_kept(task):
     assert not torch.equal(expected, network.state_dict()[name])
 
 
-def test_glimpses_are_encoded_once_where_that_is_less_work(task):
+def test_glimpses_are_encoded_once_where_that_is_less_work_and_they_fit_in_memory(task, monkeypatch):
     network = TokenNetwork.on(untrained(task), torch.zeros(1, 3, len(task.grid)))
     config = PlusConfig(iterations=10, batch=4, candidates=5)  # 600 glimpses are read
     most = 600 // len(task.grid)
     assert encodes(config, network, most, flip=False)
     assert not encodes(config, network, most + 1, flip=False)
     assert not encodes(config, network, most // 2 + 1, flip=True)
+    numbers = most * len(task.grid) * network.tokens * network.width
+    monkeypatch.setattr(encoded_module, "ENCODED", numbers)
+    assert encodes(config, network, most, flip=False)
+    monkeypatch.setattr(encoded_module, "ENCODED", numbers - 1)
+    assert not encodes(config, network, most, flip=False)
 
 
-@pytest.mark.parametrize(("stem", "rate", "frozen"), [("vgg", 0.0, True), ("vgg", 0.2, False), ("conv", 0.0, False)])
-def test_features_that_the_recipe_freezes_stay_frozen(task, stem, rate, frozen):
-    how = SMALL.model_copy(update={"stem": stem, "stem_layers": 2, "pretrained_rate": rate})
+@pytest.mark.parametrize(
+    ("stem", "weights", "rate", "frozen"),
+    [
+        ("vgg", "imagenet", 0.0, True),
+        ("vgg", "imagenet", 0.2, False),
+        ("vgg", "none", 0.0, False),
+        ("conv", "none", 0.0, False),
+    ],
+)
+def test_features_that_the_recipe_freezes_stay_frozen(task, stem, weights, rate, frozen):
+    how = SMALL.model_copy(update={"stem": stem, "stem_layers": 2, "weights": weights, "pretrained_rate": rate})
     architecture = Architecture.of(how, task=task, glimpses=3)
     assert training_module.frozen_stem(NetworkPosterior(architecture.build(), architecture), how) == frozen
 

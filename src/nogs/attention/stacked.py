@@ -67,7 +67,7 @@ def batch_norm(
     x: Float[Tensor, "M *batch C"], weight: Float[Tensor, "M C"], bias: Float[Tensor, "M C"]
 ) -> Float[Tensor, "M *batch C"]:
     """Normalise by the statistics of the current batch, in training and after it, as the release does."""
-    if len(x) == 1:
+    if len(x) == 1 and x[..., 0].numel() > 1:  # torch refuses a single value
         out = F.batch_norm(x.squeeze(0).movedim(-1, 1), None, None, weight.squeeze(0), bias.squeeze(0), training=True)
         return out.movedim(1, -1).unsqueeze(0)
     axes = tuple(range(1, x.ndim - 1))

@@ -9,6 +9,7 @@ from torch import Tensor
 from nogs.plus.config import PlusConfig
 from nogs.plus.network import TokenNetwork
 from nogs.runtime import progress
+from nogs.supervision.fixed import ENCODED
 
 __all__ = ["Encoded", "encodes"]
 
@@ -16,9 +17,10 @@ _AT_ONCE = 512  # glimpses
 
 
 def encodes(config: PlusConfig, network: TokenNetwork, images: int, *, flip: bool) -> bool:
-    """Whether all glimpses of so many images are fewer than those that training reads."""
+    """Whether all glimpses of so many images are fewer than those that training reads, and fit in memory."""
     read = config.iterations * config.batch * config.candidates * network.architecture.glimpses
-    return (1 + flip) * images * len(network.pixels) < read
+    glimpses = (1 + flip) * images * len(network.pixels)
+    return glimpses < read and glimpses * network.tokens * network.width <= ENCODED
 
 
 class Encoded:

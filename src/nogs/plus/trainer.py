@@ -231,6 +231,7 @@ class Trainer(Training):
             classes = [right[true == value].mean() for value in true.unique()]
             losses.append(F.nll_loss(answers, true, reduction="none"))
             found.append(torch.stack([losses[-1].mean(), right.mean(), torch.stack(classes).mean()]))
+        self.network.inverse_temperature.copy_(self.kept.inverse_temperature)
         self.losses.copy_(torch.stack(losses).mean(0))
         if not self.iteration:
             self.fixed.copy_(self.losses)

@@ -223,9 +223,10 @@ class _Job:
 
 
 def frozen_stem(posterior: NetworkPosterior, how: PosteriorConfig) -> bool:
-    """Whether a posterior keeps its stem of ImageNet's features, as its recipe says."""
+    """Whether the recipe keeps ImageNet's features as they are; then the stem on them stays too."""
     core = posterior.network
-    return isinstance(core, GlimpseTokens) and isinstance(core.stem, VGGStem) and not how.pretrained_rate
+    features = isinstance(core, GlimpseTokens) and isinstance(core.stem, VGGStem) and how.weights != "none"
+    return features and not how.pretrained_rate
 
 
 def _mark(network: TokenNetwork) -> str:

@@ -240,7 +240,9 @@ def _on_posterior(
         if {"fixed", "ps-nogs+"} & set(methods):
             pixels, seen = task.grid.pixels[:_LOCATIONS].to(device), torch.zeros(len(rows), 0, 2, dtype=torch.int64)
             ahead = _seconds(lambda: known.look_ahead(images, seen.to(device), pixels, index=rows), device) / len(rows)
-            steps = 1 if len(task.grid) <= _LOCATIONS else recipe.glimpses  # a small grid's glimpses are encoded once
+            # on ImageNet's features nearly all the time is that of encoding, which is done once on a small grid
+            once = frozen_stem(known, recipe.posterior) and len(task.grid) <= _LOCATIONS
+            steps = 1 if once else recipe.glimpses
             other += ways * ahead * steps * (count["validation"] + count["annotate"])
         if "ps-nogs+" in methods:
             flip, learned = recipe.posterior.flip, torch.from_numpy(task.rows("train")).to(device)
@@ -248,7 +250,7 @@ def _on_posterior(
             how |= {"frozen_stem": frozen_stem(known, recipe.posterior)}
             trainer = Trainer(task, network, training=learned, validation=rows, **how)
             if trainer.encodes:
-                other += (1 + flip) * ahead * len(trainer.training)
+                other += (1 + flip) * ahead * len(task.grid) / len(pixels) * len(trainer.training)
                 trainer.training = trainer.training[: trainer.batch]
                 trainer.encode()
             training = _seconds(trainer.step, device) * config.iterations

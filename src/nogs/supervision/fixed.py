@@ -23,14 +23,15 @@ from nogs.posterior.store import about_posterior
 from nogs.posterior.tokens import GlimpseTokens
 from nogs.runtime import progress
 
-__all__ = ["FixedOrder", "between", "coarse_locations", "fixed_order", "order_of", "strangers"]
+__all__ = ["ENCODED", "FixedOrder", "between", "coarse_locations", "fixed_order", "order_of", "strangers"]
 
 _ALL = 400  # locations: a grid of more is searched coarsely first
 _COARSE = 13  # rows and columns of the coarse search
 _FEW = 500  # images that a large grid is searched on; all images decide between the best locations
 _BEST = 16  # locations that all images decide between
 _ANSWERS = 1 << 24  # numbers held at once
-_ENCODED = 1 << 29  # numbers of encoded glimpses held for all steps: 2 GiB in float32
+ENCODED = 1 << 28
+"""The most numbers of encoded glimpses that are held: 1 GiB in float32, and twice as much while they are joined."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _encoded(
     if not isinstance(posterior, NetworkPosterior) or not isinstance(posterior.network, GlimpseTokens):
         return None
     network, pixels = posterior.network, posterior.grid.pixels.to(images.device)
-    if len(rows) * len(pixels) * len(network.centres) * network.prior.numel() > _ENCODED:
+    if len(rows) * len(pixels) * len(network.centres) * network.prior.numel() > ENCODED:
         return None
     return partial(posterior.among, posterior.prepare(images, pixels.expand(len(rows), -1, 2), index=rows))
 
