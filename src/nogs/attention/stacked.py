@@ -67,9 +67,12 @@ def batch_norm(
     x: Float[Tensor, "M *batch C"], weight: Float[Tensor, "M C"], bias: Float[Tensor, "M C"]
 ) -> Float[Tensor, "M *batch C"]:
     """Normalise by the statistics of the current batch, in training and after it, as the release does."""
-    if len(x) == 1 and x[..., 0].numel() > 1:  # torch refuses a single value
-        out = F.batch_norm(x.squeeze(0).movedim(-1, 1), None, None, weight.squeeze(0), bias.squeeze(0), training=True)
-        return out.movedim(1, -1).unsqueeze(0)
+    if x.device.type == "cpu" and x[0, ..., 0].numel() > 1:  # torch's own refuses a single value
+        own = [
+            F.batch_norm(each.movedim(-1, 1), None, None, scale, shift, training=True).movedim(1, -1)
+            for each, scale, shift in zip(x, weight, bias)
+        ]
+        return own[0].unsqueeze(0) if len(own) == 1 else torch.stack(own)
     axes = tuple(range(1, x.ndim - 1))
     variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
     shape = (len(x), *(1,) * len(axes), -1)
