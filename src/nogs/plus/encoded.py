@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from nogs.plus.config import PlusConfig
 from nogs.plus.network import TokenNetwork
-from nogs.runtime import progress
 from nogs.supervision.fixed import ENCODED
 
 __all__ = ["Encoded", "encodes"]
@@ -28,19 +29,25 @@ class Encoded:
 
     @torch.no_grad()
     def __init__(
-        self, network: TokenNetwork, images: UInt8[Tensor, "N H W 3"], rows: Int[Tensor, " n"], *, flip: bool
+        self,
+        network: TokenNetwork,
+        images: UInt8[Tensor, "N H W 3"],
+        rows: Int[Tensor, " n"],
+        *,
+        flip: bool,
+        advance: Callable[[int], object] = lambda _: None,
     ) -> None:
+        """`advance` is called with the numbers of images done."""
         locations = torch.arange(len(network.pixels), device=rows.device)
         self._place = torch.zeros(len(images), dtype=torch.int64, device=rows.device)
         self._place[rows] = torch.arange(len(rows), device=rows.device)
         ways = (False, True) if flip else (False,)
         found = []
-        with progress.track("encoding glimpses", total=len(ways) * len(rows), unit="images") as bar:
-            for mirrored in ways:
-                for some in rows.split(max(1, _AT_ONCE // len(locations))):
-                    turned = torch.full((len(some),), mirrored, device=rows.device)
-                    found.append(network.read(images, some, locations.expand(len(some), -1), flip=turned))
-                    bar.advance(len(some))
+        for mirrored in ways:
+            for some in rows.split(max(1, _AT_ONCE // len(locations))):
+                turned = torch.full((len(some),), mirrored, device=rows.device)
+                found.append(network.read(images, some, locations.expand(len(some), -1), flip=turned))
+                advance(len(some))
         self._tokens = torch.cat(found).unflatten(0, (len(ways), len(rows)))
 
     def read(

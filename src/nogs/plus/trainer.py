@@ -116,10 +116,10 @@ class Trainer(Training):
         """Cross-entropy of each validation image, the mean over attributes; `fixed` is the fixed order's."""
         self.fixed = self.losses.clone()
 
-    def encode(self) -> None:
+    def encode(self, advance: Callable[[int], object] = lambda _: None) -> None:
         """Encode the glimpses of the training images once; before `run`, since an interruption would wait for it."""
         with self.precision.active():
-            self.encoded = Encoded(self.network, self.images, self.training, flip=self.flip)
+            self.encoded = Encoded(self.network, self.images, self.training, flip=self.flip, advance=advance)
 
     def step(self) -> None:
         """One iteration, on a GPU as a captured graph."""

@@ -172,7 +172,9 @@ class _Job:
         )
         table = network.looks.table.detach().clone()
         if trainer.encodes:
-            trainer.encode()
+            total = (1 + self.how.flip) * len(training)
+            with progress.track("encoding glimpses", total=total, unit="images") as bar:
+                trainer.encode(bar.advance)
         trainer.run(folder)
         if trainer.failed is not None:
             progress.say(
