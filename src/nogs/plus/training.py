@@ -225,7 +225,7 @@ class _Job:
 
 
 def frozen_stem(posterior: NetworkPosterior, how: PosteriorConfig) -> bool:
-    """Whether the recipe keeps ImageNet's features as they are; then the stem on them stays too."""
+    """Whether the recipe keeps ImageNet's features as they are; PS-NOGS+ then keeps the posterior's whole stem."""
     core = posterior.network
     features = isinstance(core, GlimpseTokens) and isinstance(core.stem, VGGStem) and how.weights != "none"
     return features and not how.pretrained_rate
